@@ -1,0 +1,1 @@
+"""How to act: model and exploration to actions."""

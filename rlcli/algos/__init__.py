@@ -1,0 +1,1 @@
+"""How to learn: losses, optimizer, replay."""

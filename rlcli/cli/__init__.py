@@ -1,0 +1,1 @@
+"""Verbs, configuration, and the wiring of a run."""

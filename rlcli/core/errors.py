@@ -1,0 +1,82 @@
+"""The exceptions of rlcli.
+
+RlcliError
+├── ConfigError     the user's request cannot be met: one line per problem, exit code 2
+├── SnapshotError   a snapshot cannot be read or written
+├── EnvError        an environment raised or broke its own rules
+└── WorkerError     a worker process raised, died or was killed
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+class RlcliError(Exception):
+    """Root of every exception that rlcli raises on purpose."""
+
+
+class ConfigError(RlcliError):
+    """The request cannot be met; carries all problems found, one line each.
+
+    Args:
+        problems: Each as ``key: what is wrong, what is allowed``.
+    """
+
+    def __init__(self, problems: str | Sequence[str]) -> None:
+        self.problems = [problems] if isinstance(problems, str) else list(problems)
+        super().__init__("\n".join(self.problems))
+
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[list[str]]]:
+        return type(self), (self.problems,)
+
+
+class SnapshotError(RlcliError):
+    """A snapshot cannot be read or written; the message names the file."""
+
+
+class EnvError(RlcliError):
+    """An environment raised or broke its own declared spaces.
+
+    Args:
+        message: What happened.
+        env_id: Global id of the environment, or None where it is not known.
+        env_step: Steps that this environment had taken, or None.
+    """
+
+    def __init__(self, message: str, env_id: int | None = None, env_step: int | None = None) -> None:
+        self.message, self.env_id, self.env_step = message, env_id, env_step
+        where = "" if env_id is None else f"env {env_id}: " if env_step is None else f"env {env_id}, step {env_step}: "
+        super().__init__(f"{where}{message}")
+
+    def __reduce__(self) -> tuple[type[EnvError], tuple[str, int | None, int | None]]:
+        return type(self), (self.message, self.env_id, self.env_step)
+
+
+class WorkerError(RlcliError):
+    """A worker process failed.
+
+    Args:
+        rank: The worker's number, from 0.
+        env_ids: Global ids of the environments it held.
+        reason: What happened, in one line.
+        remote_traceback: The worker's own traceback, empty if it died without one.
+    """
+
+    def __init__(self, rank: int, env_ids: Sequence[int], reason: str, remote_traceback: str = "") -> None:
+        self.rank, self.env_ids, self.reason = rank, tuple(env_ids), reason
+        self.remote_traceback = remote_traceback
+        ids = f"{env_ids[0]}-{env_ids[-1]}" if len(env_ids) > 1 else ", ".join(map(str, env_ids))
+        super().__init__(f"worker {rank} (envs {ids}): {reason}")
+
+
+def near(word: str, options: Iterable[str], n: int = 3) -> list[str]:
+    """Options that look like ``word``, best first."""
+    return difflib.get_close_matches(str(word), [str(o) for o in options], n, 0.6)
+
+
+def did_you_mean(word: str, options: Iterable[str]) -> str:
+    """``; did you mean 'x'?`` or an empty string."""
+    words = near(word, options)
+    return f"; did you mean {' or '.join(repr(w) for w in words)}?" if words else ""

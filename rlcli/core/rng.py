@@ -1,0 +1,60 @@
+"""Random streams: each hangs on (run seed, purpose, global env id) and on nothing else.
+
+So the numbers that an environment or its exploration sees do not depend on the number of workers, on the batch
+sizes or on what else draws numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Purpose(IntEnum):
+    """What a stream is for. The numbers are part of what a seed means: never renumber them."""
+
+    INIT = 0  # initial weights
+    ENV = 1  # training environments
+    EXPLORE = 2  # the uniforms handed to Agent.act
+    DECORRELATE = 3  # random actions before the first batch
+    REPLAY = 4  # which transitions are drawn
+    EVAL_ENV = 5
+    EVAL_EXPLORE = 6
+    PROBE = 7  # the example step that fixes shapes and dtypes
+
+
+def seed_sequence(seed: int, purpose: Purpose, env_id: int = 0) -> np.random.SeedSequence:
+    """The root of one stream."""
+    return np.random.SeedSequence(seed, spawn_key=(int(purpose), env_id))
+
+
+def generator(seed: int, purpose: Purpose, env_id: int = 0) -> np.random.Generator:
+    """A numpy generator on one stream."""
+    return np.random.Generator(np.random.PCG64(seed_sequence(seed, purpose, env_id)))
+
+
+def integer_seed(seed: int, purpose: Purpose, env_id: int = 0) -> int:
+    """A seed below 2**31 for what takes plain integers (gymnasium's reset, ALE, torch)."""
+    return int(seed_sequence(seed, purpose, env_id).generate_state(1)[0] >> 1)
+
+
+class UniformStreams:
+    """One stream of uniforms in [0, 1) per environment.
+
+    Args:
+        seed: Run seed.
+        purpose: EXPLORE or EVAL_EXPLORE.
+        env_ids: Global ids, one stream each.
+        width: Uniforms per environment and step.
+    """
+
+    def __init__(self, seed: int, purpose: Purpose, env_ids: Sequence[int], width: int) -> None:
+        self._generators = [generator(seed, purpose, i) for i in env_ids]
+        self._width = width
+
+    def block(self, n_steps: int) -> npt.NDArray[np.float64]:
+        """The next uniforms, [n_steps, B, width]; how the steps are cut into blocks changes nothing."""
+        return np.stack([g.random((n_steps, self._width)) for g in self._generators], axis=1)

@@ -1,0 +1,1 @@
+"""Single environments and VectorEnv. Imports no torch."""

@@ -1,0 +1,1 @@
+"""Torch modules: observation in, features and head outputs out."""

@@ -1,0 +1,1 @@
+"""Who steps the environments, in which process."""
