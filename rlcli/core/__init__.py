@@ -1,1 +1,1 @@
-"""The words of the house: samples, trees, protocols, schedules, random streams, errors. No torch at import except samples and tree."""
+"""The words of the house: samples, trees, protocols, schedules, random streams, errors. Only samples imports torch."""

@@ -70,6 +70,9 @@ class WorkerError(RlcliError):
         ids = f"{env_ids[0]}-{env_ids[-1]}" if len(env_ids) > 1 else ", ".join(map(str, env_ids))
         super().__init__(f"worker {rank} (envs {ids}): {reason}")
 
+    def __reduce__(self) -> tuple[type[WorkerError], tuple[int, tuple[int, ...], str, str]]:
+        return type(self), (self.rank, self.env_ids, self.reason, self.remote_traceback)
+
 
 def near(word: str, options: Iterable[str], n: int = 3) -> list[str]:
     """Options that look like ``word``, best first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from typing import Any
 
 
@@ -43,21 +44,27 @@ def rule(metadata: Any) -> str:
     return " and ".join(f"{sign} {metadata[k]}" for k, sign in words.items() if metadata.get(k) is not None)
 
 
-def range_problems(config: Any, prefix: str = "") -> list[str]:
+def range_problems(config: Any, prefix: str = "", known: Collection[str] = ()) -> list[str]:
     """Every field of a config dataclass, nested ones included, that is out of its declared range.
 
     A dataclass may add checks across its fields with a method ``problems() -> list[str]``, whose lines begin
     with the field's name.
+
+    Args:
+        config: The dataclass instance.
+        prefix: Goes before each field's name.
+        known: Keys, prefix included, in which something is wrong already: the checks across fields of their
+            dataclass are left out.
     """
     found: list[str] = []
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         key = f"{prefix}{field.name}"
         if dataclasses.is_dataclass(value):
-            found += range_problems(value, f"{key}.")
+            found += range_problems(value, f"{key}.", known)
         elif not all(_in_range(v, field.metadata) for v in (value if isinstance(value, list) else [value])):
-            found.append(f"{key}: {value!r} is not allowed, must be {rule(field.metadata)}")
-    if not found and hasattr(config, "problems"):
+            found.append(f"{key}: {value!r} is not allowed, must be {rule(field.metadata) or 'a number'}")
+    if not found and hasattr(config, "problems") and not any(key.startswith(prefix) for key in known):
         found += [f"{prefix}{line}" for line in config.problems()]
     return found
 

@@ -40,6 +40,9 @@ class VectorEnv(Protocol):
     def reset_idle(self, obs_out: Tree) -> None:
         """Reset the envs that idle since at least one filler row; writes only their observations."""
 
+    def decorrelate(self, obs_out: Tree, max_steps: int, seed: int) -> None:
+        """Let each env take 1 to ``max_steps`` random actions (0: none); ``obs_out`` then holds what follows."""
+
     def close(self) -> None:
         """Free everything; safe to call twice."""
 
@@ -65,9 +68,7 @@ class Agent(Protocol):
     def initial_state(self, n_envs: int) -> Tree:
         """Recurrent state [B, ...] at an episode's start; None if there is none."""
 
-    def act(
-        self, obs: Tree, state: Tree, uniforms: Tensor, *, env_ids: Sequence[int], step: int, explore: bool
-    ) -> Act:
+    def act(self, obs: Tree, state: Tree, uniforms: Tensor, *, env_ids: Sequence[int], step: int, explore: bool) -> Act:
         """Choose actions.
 
         Args:

@@ -6,9 +6,10 @@ Leaves are torch tensors or numpy arrays; the functions that need one kind say s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 Tree: TypeAlias = Any
 """Tensor | dict[str, Tree] | None. Written Any because a recursive type would need a cast at every use."""
@@ -65,6 +66,8 @@ def as_numpy(tree: Tree) -> Tree:
 
 def as_torch(tree: Tree) -> Tree:
     """Tensors on the memory of numpy arrays."""
+    import torch  # here, so that config modules may walk trees without loading it
+
     return map_tree(torch.as_tensor, tree)
 
 

@@ -1,0 +1,68 @@
+"""One gradient step, and the learning rate as a function of environment steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from rlcli.core.schedules import Constant, Linear, Schedule
+
+
+class OptimizerConfig(Protocol):
+    """The fields of an algorithm's config that concern its optimizer."""
+
+    learning_rate: float
+    learning_rate_schedule: str
+    adam_eps: float
+    clip_grad_norm: float | None
+
+
+class Optimizer:
+    """Adam with gradient clipping by global norm and a schedule for the learning rate.
+
+    Args:
+        module: Whose parameters it steps.
+        config: Learning rate, schedule (constant, or linear to 0 at the end of the run), epsilon, clipping.
+        n_steps: Budget of the run, env steps.
+    """
+
+    def __init__(self, module: nn.Module, config: OptimizerConfig, n_steps: int) -> None:
+        self._parameters = list(module.parameters())
+        self._max_norm = config.clip_grad_norm
+        self.adam = torch.optim.Adam(self._parameters, lr=config.learning_rate, eps=config.adam_eps, fused=True)
+        self._schedule: Schedule = Constant(config.learning_rate)
+        if config.learning_rate_schedule == "linear":
+            self._schedule = Linear(config.learning_rate, 0.0, 0, n_steps)
+
+    def learning_rate(self, step: int) -> float:
+        """The learning rate at an environment step."""
+        return self._schedule(step)
+
+    def step(self, loss: Tensor, step: int) -> float:
+        """One gradient step on ``loss`` with the learning rate of environment step ``step``.
+
+        Returns:
+            The gradient's global norm before clipping.
+        """
+        self.adam.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
+        max_norm = float("inf") if self._max_norm is None else self._max_norm
+        norm = nn.utils.clip_grad_norm_(self._parameters, max_norm)
+        for group in self.adam.param_groups:
+            group["lr"] = self._schedule(step)
+        self.adam.step()
+        return float(norm)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Adam's state."""
+        return self.adam.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Adam's moments from a file; the settings (learning rate, epsilon) stay those of this run."""
+        settings = [{k: v for k, v in group.items() if k != "params"} for group in self.adam.param_groups]
+        self.adam.load_state_dict(dict(state))
+        for group, own in zip(self.adam.param_groups, settings, strict=True):
+            group.update(own)

@@ -1,0 +1,64 @@
+"""How a run that failed is told to the user: the message, and the part of the traceback that is theirs."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from pathlib import Path
+
+from rlcli.core.errors import EnvError, WorkerError
+
+LOG_FILE = "debug.log"
+
+_OURS = re.compile(
+    rf"^({re.escape(str(Path(__file__).resolve().parents[1]))}[\\/]|<frozen |.*[\\/](hydra|omegaconf|multiprocessing)[\\/])"
+)
+
+
+def failure_text(error: BaseException, *, full: bool = False) -> str:
+    """What is printed about an exception that ended a run.
+
+    Args:
+        error: The exception.
+        full: Every frame of it, rlcli's and Hydra's included.
+    """
+    own = "".join(traceback.format_exception(error))
+    if full:
+        return own
+    if isinstance(error, WorkerError):
+        return f"{_theirs(error.remote_traceback)}{error}"
+    if isinstance(error, EnvError):
+        cause = error.__cause__
+        return f"{_theirs(''.join(traceback.format_exception(cause))) if cause else ''}{error}"
+    return own.rstrip("\n")
+
+
+def append_to_log(error: BaseException, text: str) -> None:
+    """Put the text into the debug.log of the run folder, if the run came so far as to have one."""
+    folder = run_folder(error)
+    if folder is not None and folder.is_dir():
+        with (folder / LOG_FILE).open("a", encoding="utf-8") as log:
+            log.write(f"{text}\n")
+
+
+def run_folder(error: BaseException) -> Path | None:
+    """The run folder that build.run noted on the exception, None if there was none."""
+    folder = getattr(error, "run_dir", None)
+    return None if folder is None else Path(folder)
+
+
+def _theirs(text: str) -> str:
+    """A traceback without the frames of rlcli, Hydra and multiprocessing; whole if nothing would be left."""
+    kept: list[str] = []
+    frames, dropped, skipping = 0, 0, False
+    for line in text.splitlines():
+        found = re.match(r'  File "([^"]*)"', line)
+        if found:
+            skipping = bool(_OURS.match(found[1]))
+            frames, dropped = frames + 1, dropped + skipping
+        elif not line.startswith(("    ", "  [Previous")):
+            skipping = False
+        if not skipping:
+            kept.append(line)
+    lines = text.splitlines() if frames == dropped else kept
+    return "".join(f"{line}\n" for line in lines)

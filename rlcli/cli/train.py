@@ -1,0 +1,169 @@
+"""The verb ``train``: check everything, then hand over to Hydra, which runs one job or many."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlcli.cli import argv, compose, failure, helptext, paths, sweep
+from rlcli.cli.argv import Request
+from rlcli.cli.config import RunConfig
+from rlcli.cli.messages import translated
+from rlcli.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes."""
+
+_MAX_LINES = 12
+
+
+def command(words: Sequence[str]) -> int:
+    """``rlcli train`` with these words; returns the exit code."""
+    full = os.environ.get("HYDRA_FULL_ERROR") == "1"
+    try:
+        return _command(words)
+    except ConfigError as error:
+        if full:
+            print(failure.failure_text(error, full=True), file=sys.stderr)
+        report(error)
+        return USAGE
+    except KeyboardInterrupt:
+        print("rlcli train: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except Exception as error:
+        text = failure.failure_text(error, full=full)
+        failure.append_to_log(error, text)
+        print(text, file=sys.stderr)
+        hint = "" if full else " (HYDRA_FULL_ERROR=1 shows every frame)"
+        print(f"rlcli train: the run failed{hint}", file=sys.stderr)
+        return FAILED
+
+
+def train(overrides: Sequence[str]) -> Path:
+    """See rlcli.train."""
+    request = argv.parse(list(overrides))
+    if request.multirun or request.help or request.version or request.show:
+        raise ConfigError("rlcli.train does one run from key=value texts; flags are for the command line")
+    compose.prepare(request)
+    plan = compose.plan(request)
+    if plan.multirun:
+        raise ConfigError("rlcli.train does one run, these overrides ask for a sweep")
+    return run_one(plan.configs[0], ["rlcli", "train", *overrides])
+
+
+def run_one(config: RunConfig, words: Sequence[str]) -> Path:
+    """Check on what only the built parts know, then run.
+
+    Args:
+        config: The checked configuration.
+        words: The command line, for the run's command.txt.
+
+    Returns:
+        The run folder.
+
+    Raises:
+        ConfigError: The parts do not fit; nothing has been made on disk.
+        Exception: Whatever ended the run.
+    """
+    from rlcli.cli import build
+
+    return build.run(config, build.preflight(config), list(words))
+
+
+def report(error: ConfigError) -> None:
+    """Print the problems, one line each."""
+    for line in error.problems[:_MAX_LINES]:
+        print(f"rlcli train: {line}", file=sys.stderr)
+    if len(error.problems) > _MAX_LINES:
+        print(f"rlcli train: and {len(error.problems) - _MAX_LINES} more", file=sys.stderr)
+
+
+def _command(words: Sequence[str]) -> int:
+    request = argv.parse(words)
+    if request.version or request.help:
+        print(helptext.version() if request.version else helptext.train(request))
+        return DONE
+    compose.prepare(request)
+    if request.show:
+        return _show(request)
+    plan = compose.plan(request)
+    if plan.multirun:
+        return sweep.run(request, plan, lambda overrides, task: _hydra(request, [*overrides, "--multirun"], task))
+    results: list[Any] = []
+    _hydra(request, plan.overrides, _capturing(results, ["rlcli", "train", *words], request))
+    if isinstance(results[0], BaseException):
+        raise results[0]
+    return DONE
+
+
+def _show(request: Request) -> int:
+    """Hydra's --cfg, --info and --hydra-help; a configuration that would not run is shown, and then refused."""
+    shown = [*compose.hydra_overrides(request), *request.show]
+    if "--cfg" in request.show:
+        try:
+            compose.plan(request)
+        except ConfigError:
+            with suppress(ConfigError):
+                _hydra(request, shown, _nothing)
+            raise
+    _hydra(request, shown, _nothing)
+    return DONE
+
+
+def _nothing(cfg: DictConfig) -> None:
+    """A task that is never run."""
+
+
+def _capturing(results: list[Any], words: Sequence[str], request: Request) -> Callable[[DictConfig], None]:
+    """The task of a single run. It hands its exception over; one that it raised Hydra would announce in its own words."""
+
+    def task(cfg: DictConfig) -> None:
+        from hydra.core.hydra_config import HydraConfig
+
+        try:
+            config = compose.to_config(cfg, HydraConfig.get().runtime.choices, request.overrides)
+            results.append(run_one(config, words))
+        except Exception as error:
+            results.append(error)
+
+    return task
+
+
+def _hydra(request: Request, words: Sequence[str], task: Callable[[DictConfig], None]) -> None:
+    """Hydra's own command line, in this process.
+
+    Raises:
+        ConfigError: Hydra refuses the request.
+    """
+    import hydra
+
+    entry = hydra.main(config_path=str(paths.conf_dir()), config_name=request.config_name, version_base="1.3")
+    with translated(), _as_hydra_wants(words):
+        try:
+            entry(task)()
+        except SystemExit as stop:  # --info and the like end so
+            if stop.code not in (None, 0):
+                raise
+
+
+@contextmanager
+def _as_hydra_wants(words: Sequence[str]) -> Iterator[None]:
+    """Hydra reads sys.argv, and raises instead of printing only if HYDRA_FULL_ERROR is 1."""
+    argv_before, full_before = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    sys.argv = ["rlcli train", *words]
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        yield
+    finally:
+        sys.argv = argv_before
+        if full_before is None:
+            del os.environ["HYDRA_FULL_ERROR"]
+        else:
+            os.environ["HYDRA_FULL_ERROR"] = full_before

@@ -1,0 +1,211 @@
+"""Config dataclasses of the environments. Whatever takes time to import waits until an environment is built."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from rlcli.core.errors import ConfigError, EnvError, did_you_mean
+from rlcli.core.options import option
+from rlcli.envs.atari_names import load_ale, rom_id
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+class EnvConfig(Protocol):
+    """What rlcli needs of an environment's config; any dataclass with a `build` will do."""
+
+    def build(self) -> gymnasium.Env[Any, Any]:
+        """A new environment, not yet reset."""
+
+
+@dataclass
+class AtariConfig:
+    """An Atari 2600 game with the usual preprocessing; the defaults are Mnih et al. 2015, with OpenAI's no-ops."""
+
+    game: str = option(
+        "pong",
+        "Any game that comes with ale_py: pong, ms_pacman, MsPacman. ALE/Pong-v5, PongNoFrameskip-v4 and "
+        "PongDeterministic-v4 mean the same env; the keys below decide on frame skip and sticky actions.",
+    )
+    frame_skip: int = option(
+        4, "Emulator frames that one agent step lasts; the screen is the maximum over the last two (Mnih 2015).", ge=1
+    )
+    frame_stack: int = option(4, "Screens in one observation, oldest first (Mnih 2015).", ge=1)
+    image_size: int = option(84, "Height and width of a screen after area resizing, pixels (Mnih 2015).", ge=1)
+    grayscale: bool = option(True, "Gray screens [stack, H, W]; False: colours [stack * 3, H, W] (Mnih 2015: gray).")
+    sticky: float = option(
+        0.0,
+        "Probability, in each emulator frame, that the last action is repeated; Machado et al. 2018 use 0.25.",
+        ge=0,
+        lt=1,
+    )
+    noop_max: int = option(
+        30, "A game starts with 1 to this many no-ops, in emulator frames; 0: none (Mnih 2015: up to 30).", ge=0
+    )
+    fire_reset: bool = option(
+        True, "Press FIRE once at the start of a game that has the button (OpenAI Baselines, without its second UP)."
+    )
+    episodic_life: bool = option(True, "A lost life ends the learning episode while the game goes on (Mnih 2015).")
+    clip_reward: bool = option(True, "Learn from the sign of the reward (Mnih 2015); scores stay unclipped.")
+    full_action_space: bool = option(False, "All 18 actions instead of those that the game knows.")
+    mode: int | None = option(None, "Game mode; None: the game's default (Machado 2018).")
+    difficulty: int | None = option(None, "Game difficulty; None: the game's default (Machado 2018).")
+    max_frames: int = option(
+        108_000, "Emulator frames after which a game is truncated, start not counted; 30 minutes (Mnih 2015).", ge=1
+    )
+
+    @property
+    def rom(self) -> str:
+        """The ROM's id, such as ms_pacman.
+
+        Raises:
+            ConfigError: There is no such game.
+        """
+        return rom_id(self.game)
+
+    @property
+    def label(self) -> str:
+        """Short name, safe in a folder's name."""
+        return self.rom
+
+    def problems(self) -> list[str]:
+        """The game's name, checked without loading it."""
+        try:
+            rom_id(self.game)
+        except ConfigError as error:
+            return error.problems
+        return []
+
+    def for_evaluation(self) -> Self:
+        """The same game with whole games and true rewards."""
+        return replace(self, episodic_life=False, clip_reward=False)
+
+    def build(self) -> gymnasium.Env[Any, Any]:
+        """A new environment, not yet reset.
+
+        Raises:
+            ConfigError: No such game, mode or difficulty.
+        """
+        from rlcli.envs.atari import AtariEnv
+
+        _refuse(self.problems())
+        return AtariEnv(self)
+
+
+@dataclass
+class GymConfig:
+    """Any environment registered with gymnasium, as gymnasium makes it."""
+
+    id: str = option(
+        "", "Registered id (CartPole-v1), or module:Id, where importing the module registers the id (my_envs:Maze-v0)."
+    )
+    kwargs: dict[str, Any] = option({}, "Keyword arguments for the environment's constructor.")
+    max_episode_steps: int | None = option(
+        None, "Agent steps after which an episode is truncated; None: as registered.", ge=1
+    )
+
+    @property
+    def label(self) -> str:
+        """Short name, safe in a folder's name: the id without namespace, module and version, in small letters."""
+        name = re.sub(r"-v\d+$", "", self._name.rpartition("/")[2]).lower()
+        return re.sub(r"[^a-z0-9_.-]+", "_", name).strip(".") or "gym"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines worth telling the user once."""
+        import gymnasium
+
+        spec = gymnasium.registry.get(self._name)
+        if spec is None or spec.entry_point != "ale_py.env:AtariEnv":
+            return ()
+        usual = f"env=atari env.game={spec.kwargs['game']} gives the usual Atari preprocessing"
+        return (f"{self._name} runs as gymnasium registers it, without preprocessing; {usual}",)
+
+    def problems(self) -> list[str]:
+        """Whether the id is registered; imports the module that the id names.
+
+        Raises:
+            EnvError: The module's own code failed.
+        """
+        if not self._name:
+            return ["id: must be given, such as CartPole-v1 or my_module:MyEnv-v0"]
+        module = self._import_module()
+        if module:
+            return [f"id: {module}"]
+        options = _registered_ids(self._name)
+        known = self._name in options or any(re.fullmatch(re.escape(self._name) + r"-v\d+", o) for o in options)
+        return [] if known else [f"id: no environment {self._name!r} is registered{did_you_mean(self._name, options)}"]
+
+    def for_evaluation(self) -> Self:
+        """The same environment."""
+        return self
+
+    def build(self) -> gymnasium.Env[Any, Any]:
+        """A new environment, not yet reset.
+
+        Raises:
+            ConfigError: Unknown id, unknown keyword argument, or a package that is not installed.
+        """
+        import gymnasium
+
+        _refuse(self.problems())
+        limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
+        try:
+            # the checker of gymnasium warns where rlcli's own check of the border raises or explains
+            return gymnasium.make(self._name, disable_env_checker=True, **limit, **self.kwargs)
+        except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
+            raise ConfigError(f"env.id: {self._name} needs a package that is missing; {self._cure(error)}") from error
+        except TypeError as error:
+            for key in self.kwargs:
+                if f"unexpected keyword argument '{key}'" in str(error):
+                    raise ConfigError(f"env.kwargs.{key}: {self._name} takes no such argument") from error
+            raise
+
+    @property
+    def _module(self) -> str:
+        return self.id.rpartition(":")[0]
+
+    @property
+    def _name(self) -> str:
+        return self.id.rpartition(":")[2]
+
+    def _import_module(self) -> str:
+        if not self._module:
+            return ""
+        try:
+            importlib.import_module(self._module)
+        except ModuleNotFoundError as error:
+            missing = error.name or ""
+            if f"{self._module}.".startswith(f"{missing}."):
+                return f"there is no module {missing!r} on the import path (PYTHONPATH)"
+            return f"module {self._module!r} cannot be imported: {error}"
+        except Exception as error:
+            raise EnvError(f"importing {self._module} raised {type(error).__name__}: {error}") from error
+        return ""
+
+    def _cure(self, error: Exception) -> str:
+        import gymnasium
+
+        spec = gymnasium.registry.get(self._name)
+        if spec is not None and "mujoco" in str(spec.entry_point):
+            return "pip install 'rlcli[mujoco]'"
+        return str(error)
+
+
+def _registered_ids(name: str) -> list[str]:
+    import gymnasium
+
+    if name not in gymnasium.registry:
+        load_ale()  # its ids become known by importing it
+    elif gymnasium.registry[name].entry_point == "ale_py.env:AtariEnv":
+        load_ale()
+    return list(gymnasium.registry)
+
+
+def _refuse(problems: list[str]) -> None:
+    if problems:
+        raise ConfigError([f"env.{line}" for line in problems])

@@ -1,0 +1,223 @@
+"""Several environments stepped together in the calling process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from rlcli.core.errors import ConfigError, EnvError
+from rlcli.core.rng import Purpose, generator, integer_seed
+from rlcli.core.spec import EnvSpec, Step
+from rlcli.envs.gym import Outcome, action_converter, checked_reset, checked_step, random_action, write_obs
+from rlcli.envs.probe import probe
+
+if TYPE_CHECKING:
+    from rlcli.envs.config import EnvConfig
+
+
+class InProcessVectorEnv:
+    """A `core.protocols.VectorEnv` whose environments step one after another, here.
+
+    What an environment does hangs on (seed, purpose, its global id) alone, so a slice of the environments gives
+    the same rows as all of them together.
+
+    Args:
+        config: Anything with ``build() -> gymnasium.Env``.
+        env_ids: Global ids, one environment each.
+        seed: Run seed.
+        purpose: ENV or EVAL_ENV.
+        spec: What `probe` found; None probes first.
+
+    Raises:
+        ConfigError: The config's request cannot be met.
+        EnvError: Building an environment raised.
+    """
+
+    def __init__(
+        self,
+        config: EnvConfig,
+        env_ids: Sequence[int],
+        seed: int,
+        purpose: Purpose = Purpose.ENV,
+        spec: EnvSpec | None = None,
+    ) -> None:
+        self.spec = probe(config, seed) if spec is None else spec
+        self.env_ids = tuple(env_ids)
+        self._seed, self._purpose = seed, purpose
+        self._convert = action_converter(self.spec.action_space)
+
+        n_envs = len(self.env_ids)
+        self._envs: list[gymnasium.Env[Any, Any]] = []
+        self._n_steps = [0] * n_envs
+        self._seeded = [False] * n_envs
+        self._last_obs: list[Any] = [None] * n_envs
+        """The last observation of an episode that has ended, until the environment is reset; None while it runs."""
+        self._idle = [False] * n_envs
+        self._action: Any = None
+        self._autoreset: npt.NDArray[np.bool_] = np.ones(n_envs, bool)
+        self._out = Step(
+            reward=np.zeros(n_envs, np.float32),
+            raw_reward=np.zeros(n_envs, np.float64),
+            terminated=np.zeros(n_envs, bool),
+            truncated=np.zeros(n_envs, bool),
+            ended=np.zeros(n_envs, bool),
+            valid=np.zeros(n_envs, bool),
+        )
+        for i in range(n_envs):
+            self._build(config, i)
+
+    def reset(self, obs_out: Any, seed: int | None = None) -> None:
+        """Abandon what runs, reset every env and write the observations into ``obs_out`` ([B, ...] numpy leaves).
+
+        Args:
+            obs_out: An array or a dict of them.
+            seed: Start all random streams anew from this run seed; None lets them go on (the first time they
+                start from the constructor's seed).
+        """
+        if seed is not None:
+            self._seed = seed
+            self._seeded = [False] * len(self._envs)
+        self._action = None
+        for i in range(len(self._envs)):
+            self._reset(i, obs_out)
+
+    def send(self, action: Any, autoreset: bool | npt.NDArray[np.bool_] = True) -> None:
+        """Take the actions of the next step, [B, ...] numpy.
+
+        Args:
+            action: Indices from 0 for Discrete, floats for Box; copied.
+            autoreset: Whether envs whose episode has ended are reset in this step; the others idle.
+        """
+        if len(action) != len(self._envs):
+            raise ValueError(f"expected {len(self._envs)} actions, got {len(action)}")
+        self._action = np.array(action)
+        self._autoreset[:] = autoreset
+
+    def recv(self, obs_out: Any) -> Step:
+        """Do the step and write the observations into ``obs_out``; the returned arrays are reused next time.
+
+        Raises:
+            EnvError: An environment raised or broke its spaces; names the env and the steps that it had taken.
+        """
+        if self._action is None:
+            raise RuntimeError("recv() without send()")
+        action, self._action = self._action, None
+        for i, last_obs in enumerate(self._last_obs):
+            if last_obs is None:
+                self._step(i, action[i], obs_out)
+            else:
+                self._fill(i, obs_out)
+        return self._out
+
+    def reset_idle(self, obs_out: Any) -> None:
+        """Reset the envs that have idled for at least one filler row; writes only their observations."""
+        for i, idle in enumerate(self._idle):
+            if idle:
+                self._reset(i, obs_out)
+
+    def decorrelate(self, obs_out: Any, max_steps: int, seed: int) -> None:
+        """Let each env take 1 to ``max_steps`` random steps, so that the envs do not run in step.
+
+        Call it after a reset. Episodes that end on the way are followed by a reset; ``obs_out`` then holds the
+        observations to act on. 0 does nothing.
+
+        Args:
+            obs_out: As for `reset`.
+            max_steps: Most steps, agent decisions.
+            seed: Run seed of the random actions and of their number.
+        """
+        if not max_steps:
+            return
+        for i, env_id in enumerate(self.env_ids):
+            rng = generator(seed, Purpose.DECORRELATE, env_id)
+            for _ in range(int(rng.integers(1, max_steps + 1))):
+                got = self._advance(i, random_action(self.spec.action_space, rng), obs_out)
+                if got.terminated or got.truncated:
+                    self._reset(i, obs_out)
+
+    def close(self) -> None:
+        """Close every environment; safe to call twice.
+
+        Raises:
+            EnvError: An environment's close() raised; the others are closed all the same.
+        """
+        envs, self._envs = self._envs, []
+        failures: list[EnvError] = []
+        for env_id, env in zip(self.env_ids, envs, strict=False):
+            try:
+                env.close()
+            except Exception as error:
+                failure = EnvError(f"close() raised {type(error).__name__}: {error}", env_id)
+                failure.__cause__ = error
+                failures.append(failure)
+        if failures:
+            raise failures[0]
+
+    def _build(self, config: EnvConfig, i: int) -> None:
+        try:
+            self._envs.append(config.build())
+        except Exception as error:
+            self.close()
+            if isinstance(error, ConfigError):
+                raise
+            raise self._located(error, i, "building it") from error
+
+    def _reset(self, i: int, obs_out: Any) -> None:
+        env, seed = self._envs[i], None
+        if not self._seeded[i]:
+            seed = integer_seed(self._seed, self._purpose, self.env_ids[i])
+        try:
+            write_obs(obs_out, i, checked_reset(env, seed))
+            if seed is not None:
+                env.action_space.seed(seed)
+        except Exception as error:
+            raise self._located(error, i, "reset()") from error
+        self._seeded[i] = True
+        self._last_obs[i] = None
+        self._idle[i] = False
+
+    def _advance(self, i: int, action: Any, obs_out: Any) -> Outcome:
+        try:
+            got = checked_step(self._envs[i], self._convert(action))
+            write_obs(obs_out, i, got.obs)
+        except Exception as error:
+            raise self._located(error, i, "step()") from error
+        self._n_steps[i] += 1
+        return got
+
+    def _step(self, i: int, action: Any, obs_out: Any) -> None:
+        got, out = self._advance(i, action, obs_out), self._out
+        ended = got.terminated or got.truncated
+        out.reward[i] = got.reward
+        out.raw_reward[i] = got.raw_reward
+        out.terminated[i] = got.terminated or got.life_lost
+        out.truncated[i] = got.truncated
+        out.ended[i] = ended
+        out.valid[i] = True
+        if ended:
+            self._last_obs[i] = _copied(obs_out, i)
+
+    def _fill(self, i: int, obs_out: Any) -> None:
+        if self._autoreset[i]:
+            self._reset(i, obs_out)
+        else:
+            write_obs(obs_out, i, self._last_obs[i])
+            self._idle[i] = True
+        out = self._out
+        out.reward[i] = out.raw_reward[i] = 0
+        out.terminated[i] = out.truncated[i] = out.ended[i] = out.valid[i] = False
+
+    def _located(self, error: Exception, i: int, what: str) -> EnvError:
+        message = error.message if isinstance(error, EnvError) else f"{what} raised {type(error).__name__}: {error}"
+        return EnvError(message, self.env_ids[i], self._n_steps[i])
+
+
+def _copied(tree: Any, row: int) -> Any:
+    """Row ``row`` of each leaf, in memory of its own."""
+    if isinstance(tree, dict):
+        return {key: _copied(leaf, row) for key, leaf in tree.items()}
+    return np.array(tree[row])

@@ -1,0 +1,43 @@
+"""Config of the feature network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlcli.core.options import option
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from rlcli.models.trunk import Trunk
+
+
+@dataclass
+class AutoModelConfig:
+    """A network chosen by the observation space.
+
+    Images (3-dimensional Box) go through convolutions and a dense layer, everything else through an MLP; of a Dict
+    each image has its own convolutions and the rest goes through one MLP together.
+    """
+
+    conv_channels: list[int] = option([32, 64, 64], "Channels of the convolutions (Mnih 2015, methods).", ge=1)
+    conv_kernels: list[int] = option([8, 4, 3], "Kernel sizes, pixels.", ge=1)
+    conv_strides: list[int] = option([4, 2, 1], "Strides, pixels.", ge=1)
+    conv_hidden: int = option(512, "Width of the dense layer after the convolutions.", ge=1)
+    mlp_hidden: list[int] = option([64, 64], "Widths of the layers of the MLP for what is no image.", ge=1)
+    activation: str = option("relu", "After each layer.", choices=("relu", "tanh"))
+    channels_last: bool = option(True, "Memory layout of the convolutions; faster on CPU and on tensor cores.")
+
+    def problems(self) -> list[str]:
+        """Checks across fields."""
+        lengths = {len(self.conv_channels), len(self.conv_kernels), len(self.conv_strides)}
+        if len(lengths) > 1:
+            return ["conv_channels: conv_channels, conv_kernels and conv_strides must be equally long"]
+        return []
+
+    def build(self, observation_space: gymnasium.Space[Any]) -> Trunk:
+        """The network; its ``n_features`` is the width of what it gives."""
+        from rlcli.models.trunk import Trunk
+
+        return Trunk(self, observation_space)

@@ -1,0 +1,157 @@
+"""Observation in, features out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from rlcli.core.errors import ConfigError
+from rlcli.core.tree import Tree
+
+if TYPE_CHECKING:
+    from rlcli.models.config import AutoModelConfig
+
+_ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh}
+
+
+class Trunk(nn.Module):
+    """Features of an observation of any supported space.
+
+    Args:
+        config: Sizes.
+        observation_space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict of these (nested too).
+
+    Raises:
+        ConfigError: for another space, or an image smaller than the convolutions need.
+    """
+
+    def __init__(self, config: AutoModelConfig, observation_space: gymnasium.Space[Any]) -> None:
+        super().__init__()
+        entries = list(_entries(observation_space))
+        self._images = [path for path, space in entries if is_image(space)]
+        self._vectors = [path for path, space in entries if not is_image(space)]
+        by_path = dict(entries)
+        self.convs = nn.ModuleList([ImageEncoder(config, by_path[p]) for p in self._images])
+        self.flatten = nn.ModuleList([VectorInput(by_path[p]) for p in self._vectors])
+        n_features = config.conv_hidden * len(self._images)
+        self.mlp: nn.Module = nn.Identity()
+        if self._vectors:
+            n_inputs = sum(module.n_features for module in self._vector_inputs())
+            self.mlp = mlp([n_inputs, *config.mlp_hidden], config.activation)
+            n_features += config.mlp_hidden[-1] if config.mlp_hidden else n_inputs
+        self.n_features = n_features
+
+    def forward(self, obs: Tree) -> Tensor:
+        """Features [N, n_features] of observations with leaves [N, ...]."""
+        parts = [conv(_at(obs, path)) for conv, path in zip(self.convs, self._images, strict=True)]
+        if self._vectors:
+            flat = [f(_at(obs, path)) for f, path in zip(self.flatten, self._vectors, strict=True)]
+            parts.append(self.mlp(flat[0] if len(flat) == 1 else torch.cat(flat, dim=-1)))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+    def _vector_inputs(self) -> Iterator[VectorInput]:
+        for module in self.flatten:
+            assert isinstance(module, VectorInput)
+            yield module
+
+
+class ImageEncoder(nn.Module):
+    """Convolutions and one dense layer; uint8 pixels are scaled to [0, 1].
+
+    Source: Mnih 2015 (nature) for the default sizes. Images with channels last are turned round.
+    """
+
+    def __init__(self, config: AutoModelConfig, space: spaces.Box) -> None:
+        super().__init__()
+        self._turn = _channels_are_last(space.shape)
+        height, width, channels = space.shape if self._turn else (*space.shape[1:], space.shape[0])
+        self._scale = space.dtype == "uint8"
+        layers: list[nn.Module] = []
+        size = (height, width)
+        for n_out, kernel, stride in zip(config.conv_channels, config.conv_kernels, config.conv_strides, strict=True):
+            if min(size) < kernel:
+                raise ConfigError(
+                    f"model.conv_kernels: {config.conv_kernels} with strides {config.conv_strides} do not fit an "
+                    f"image of {height}x{width}; give smaller kernels or strides, or a larger image"
+                )
+            layers += [nn.Conv2d(channels, n_out, kernel, stride), _ACTIVATIONS[config.activation]()]
+            size = ((size[0] - kernel) // stride + 1, (size[1] - kernel) // stride + 1)
+            channels = n_out
+        self.conv = nn.Sequential(*layers)
+        self.fc = nn.Linear(channels * size[0] * size[1], config.conv_hidden)
+        self.activation = _ACTIVATIONS[config.activation]()
+        if config.channels_last:
+            self.conv.to(memory_format=torch.channels_last)
+        self._layout = torch.channels_last if config.channels_last else torch.contiguous_format
+
+    def forward(self, image: Tensor) -> Tensor:
+        """[N, conv_hidden] of images [N, C, H, W] or [N, H, W, C]."""
+        x = image.permute(0, 3, 1, 2) if self._turn else image
+        x = x.to(torch.float32, memory_format=self._layout)
+        if self._scale:
+            x = x.mul_(1.0 / 255.0)
+        features: Tensor = self.activation(self.fc(self.conv(x).flatten(1)))
+        return features
+
+
+class VectorInput(nn.Module):
+    """Anything that is no image as a flat float vector: categories become one-hot."""
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        super().__init__()
+        if isinstance(space, spaces.Discrete):
+            self._sizes = [int(space.n)]
+        elif isinstance(space, spaces.MultiDiscrete):
+            self._sizes = [int(n) for n in space.nvec.flatten()]
+        elif isinstance(space, spaces.Box | spaces.MultiBinary):
+            self._sizes = []
+        else:
+            raise ConfigError(f"env: no model for observation space {space}")
+        self.n_features = sum(self._sizes) or math.prod(space.shape or ())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, n_features] float32 of [N, ...]."""
+        if not self._sizes:
+            return x.reshape(x.shape[0], -1).to(torch.float32)
+        columns = x.reshape(x.shape[0], -1).long().unbind(1)
+        hot = [nn.functional.one_hot(c, n) for c, n in zip(columns, self._sizes, strict=True)]
+        return torch.cat(hot, dim=1).to(torch.float32)
+
+
+def mlp(sizes: list[int], activation: str) -> nn.Sequential:
+    """Dense layers of the given widths, an activation after each."""
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise(sizes):
+        layers += [nn.Linear(n_in, n_out), _ACTIVATIONS[activation]()]
+    return nn.Sequential(*layers)
+
+
+def is_image(space: gymnasium.Space[Any]) -> bool:
+    """Whether a space is taken for an image: a Box of three dimensions."""
+    return isinstance(space, spaces.Box) and len(space.shape) == 3
+
+
+def _channels_are_last(shape: tuple[int, ...]) -> bool:
+    return shape[-1] in (1, 3, 4) and shape[0] not in (1, 3, 4)
+
+
+def _entries(space: gymnasium.Space[Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(space, spaces.Dict):
+        for key, child in space.spaces.items():
+            yield from _entries(child, (*path, key))
+    else:
+        yield path, space
+
+
+def _at(obs: Tree, path: tuple[str, ...]) -> Tensor:
+    for key in path:
+        obs = obs[key]
+    leaf: Tensor = obs
+    return leaf

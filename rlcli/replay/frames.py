@@ -1,0 +1,91 @@
+"""How observations are kept: whole, or one frame of each stack.
+
+The stack of a row is the frames of its game up to that row, zeros before the game's first. A game begins on the
+first valid row after a filler row, and nowhere else: a life lost is an end for learning, but the frames go on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcli.core.tree import Tree
+from rlcli.replay.ring import Index, Mask, Ring
+
+
+class Observations(Protocol):
+    """Which part of an observation is stored, and how it is made whole again."""
+
+    def store(self, obs: Tree, valid: Mask) -> dict[str, Tree]:
+        """Leaves for the ring from the next [T, B, ...] observations, which follow the last ones stored.
+
+        Raises:
+            ValueError: if they could not be rebuilt from that.
+        """
+
+    def complete(self, ring: Ring, row: Index, env: Index) -> Mask:
+        """Whether everything that the observations [N] are made of is stored."""
+
+    def rebuild(self, ring: Ring, row: Index, env: Index) -> Tree:
+        """Fresh observations [N, ...] of complete rows."""
+
+
+class Whole:
+    """Every observation as it came."""
+
+    def store(self, obs: Tree, valid: Mask) -> dict[str, Tree]:
+        """See `Observations`."""
+        return {"obs": obs, "n_earlier": np.zeros(valid.shape, np.uint8)}
+
+    def complete(self, ring: Ring, row: Index, env: Index) -> Mask:
+        """See `Observations`."""
+        return ring.has(row)
+
+    def rebuild(self, ring: Ring, row: Index, env: Index) -> Tree:
+        """See `Observations`."""
+        return ring.take("obs", row, env)
+
+
+class Frames:
+    """Only the newest frame of each stack.
+
+    Args:
+        k: Frames in a stack, oldest first along the first axis, at least 2.
+        n_envs: B.
+    """
+
+    def __init__(self, k: int, n_envs: int) -> None:
+        self._k = k
+        self._dtype = np.min_scalar_type(k - 1)
+        self._back = np.arange(k - 1, -1, -1, dtype=np.int64)
+        # The frames before the first row ever were not seen, so that row counts as deep inside a game.
+        self._n_earlier = np.full(n_envs, k - 1, self._dtype)
+        self._was_valid = np.ones(n_envs, np.bool_)
+
+    def store(self, obs: npt.NDArray[Any], valid: Mask) -> dict[str, Tree]:
+        """See `Observations`."""
+        begins = valid & ~np.concatenate([self._was_valid[None], valid[:-1]])
+        chunk = obs.shape[2] // self._k
+        if begins.any() and obs[begins][:, :-chunk].any():
+            raise ValueError("obs: the stack at a game's start has frames other than zeros before its first")
+        n_earlier = np.empty(valid.shape, self._dtype)
+        count = self._n_earlier
+        for t in range(len(valid)):
+            count = np.where(begins[t], 0, np.minimum(count, self._k - 2) + 1).astype(self._dtype)
+            n_earlier[t] = count
+        self._n_earlier, self._was_valid = count, valid[-1].copy()
+        return {"obs": obs[:, :, -chunk:], "n_earlier": n_earlier}
+
+    def complete(self, ring: Ring, row: Index, env: Index) -> Mask:
+        """See `Observations`."""
+        oldest_frame: Index = row - ring.take("n_earlier", row, env)
+        return (oldest_frame >= ring.oldest) & (row < ring.head)
+
+    def rebuild(self, ring: Ring, row: Index, env: Index) -> Tree:
+        """See `Observations`."""
+        n_earlier = ring.take("n_earlier", row, env)
+        frames = ring.take("obs", row[:, None] - self._back, env[:, None])
+        frames[self._back > n_earlier[:, None]] = 0
+        return frames.reshape(len(row), -1, *frames.shape[3:])

@@ -1,0 +1,141 @@
+"""Replay: ring, observations, selector and view put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlcli.core.samples import Samples
+from rlcli.core.tree import Tree, as_numpy, as_torch, index
+from rlcli.replay.frames import Observations
+from rlcli.replay.ring import Index, Mask, Ring
+from rlcli.replay.selectors import Uniform, eligible_places
+from rlcli.replay.storage import InMemory, OnDisk
+from rlcli.replay.views import NStep
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayBatch:
+    """N transitions in fresh CPU memory."""
+
+    obs: Tree
+    """[N, ...]."""
+    action: Tree
+    """[N, ...]."""
+    return_: Tensor
+    """[N] float32, discounted sum of up to n rewards, stopping at an end."""
+    discount_n: Tensor
+    """[N] float32, discount of the value of ``next_obs``; 0 where the task terminated."""
+    next_obs: Tree
+    """[N, ...], the observation after the window, an episode's last one included."""
+    row: Tensor
+    """[N] int64, absolute row: names the transition also after it is overwritten."""
+    env: Tensor
+    """[N] int64, position of the environment in B."""
+
+
+class Replay:
+    """Stores the newest transitions and draws from them.
+
+    A row is drawn if it is no filler, and if its whole window, the observation after it and all frames of both stacks
+    are stored. So the newest rows of an unfinished episode wait for their successors, the oldest k - 1 rows may only
+    complete stacks, and so may the first k - 1 rows ever, whose earlier frames were not seen.
+
+    Args:
+        ring: Storage, empty.
+        observations: How observations lie in it.
+        selector: What is drawn.
+        view: What is returned.
+        storage: The memory under the ring, closed with it.
+    """
+
+    def __init__(
+        self, ring: Ring, observations: Observations, selector: Uniform, view: NStep, storage: InMemory | OnDisk
+    ) -> None:
+        self._ring, self._observations, self._selector, self._view = ring, observations, selector, view
+        self._storage = storage
+        self._n_valid = 0
+        self._must_go_on = np.zeros(ring.n_envs, np.bool_)
+
+    def append(self, samples: Samples) -> None:
+        """Store the rows of the batch that follows the last one appended; copies.
+
+        Raises:
+            ValueError: if a leaf has the wrong shape or dtype, or the rows break the contract of `Samples`.
+        """
+        n_new = samples.reward.shape[0]
+        rows = {name: as_numpy(getattr(samples, name)) for name in ("action", "reward", "valid")}
+        rows |= {name: as_numpy(getattr(samples, name)) for name in ("terminated", "truncated")}
+        obs = as_numpy(samples.obs)
+        for start in range(0, n_new, self._ring.n_rows):
+            piece = slice(start, min(n_new, start + self._ring.n_rows))
+            self._append({name: index(leaf, piece) for name, leaf in rows.items()}, index(obs, piece))
+
+    def sample(self, n: int) -> ReplayBatch:
+        """Draw n transitions.
+
+        Raises:
+            LookupError: if there is none to draw.
+        """
+        return self.batch_at(*self._selector.select(n, self._ring, self._eligible))
+
+    def batch_at(self, row: Index, env: Index) -> ReplayBatch:
+        """The transitions of eligible places, [N] each."""
+        window = self._view.window(self._ring, row, env)
+        # Both ends in one gather: the allocator gives memory in one piece back to the next call, but two pieces of
+        # half the size to the system, and faulting the pages in again takes longer than the copy.
+        ends = np.concatenate([row, row + window.n_used]), np.concatenate([env, env])
+        obs = as_torch(self._observations.rebuild(self._ring, *ends))
+        return ReplayBatch(
+            obs=index(obs, slice(None, len(row))),
+            action=as_torch(self._ring.take("action", row, env)),
+            return_=torch.from_numpy(window.return_.astype(np.float32)),
+            discount_n=torch.from_numpy(window.discount.astype(np.float32)),
+            next_obs=index(obs, slice(len(row), None)),
+            row=torch.from_numpy(row),
+            env=torch.from_numpy(env),
+        )
+
+    def can_sample(self, n: int) -> bool:
+        """Whether at least n different transitions can be drawn."""
+        return len(eligible_places(self._ring, self._eligible, at_least=n)[0]) >= n
+
+    def eligible(self) -> tuple[Index, Index]:
+        """All (row, env) that can be drawn, newest first; searches the whole ring."""
+        return eligible_places(self._ring, self._eligible)
+
+    def __len__(self) -> int:
+        """Transitions stored, whether they can be drawn yet or not."""
+        return self._n_valid
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all arrays."""
+        return self._ring.n_bytes
+
+    def close(self) -> None:
+        """Free memory and disk; safe to call twice, and nothing else may be called afterwards."""
+        self._ring.release()
+        self._storage.close()
+        self._n_valid = 0
+
+    def _append(self, rows: dict[str, Tree], obs: Tree) -> None:
+        valid = rows["valid"]
+        self._check_fillers(valid, rows["terminated"] | rows["truncated"])
+        overwritten = np.arange(self._ring.oldest, self._ring.head + len(valid) - self._ring.n_rows)[:, None]
+        gone = self._ring.take("valid", overwritten, np.arange(self._ring.n_envs))
+        self._ring.append(rows | self._observations.store(obs, valid))
+        self._n_valid += int(valid.sum()) - int(gone.sum())
+
+    def _check_fillers(self, valid: Mask, ended: Mask) -> None:
+        """A window that ran into a filler row unannounced would mix two episodes."""
+        goes_on = valid & ~ended
+        if (np.concatenate([self._must_go_on[None], goes_on[:-1]]) & ~valid).any():
+            raise ValueError("valid: a filler row follows a valid row that was neither terminated nor truncated")
+        self._must_go_on = goes_on[-1]
+
+    def _eligible(self, row: Index, env: Index) -> Mask:
+        return self._view.eligible(self._ring, row, env) & self._observations.complete(self._ring, row, env)

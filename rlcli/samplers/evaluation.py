@@ -1,0 +1,107 @@
+"""Evaluation: whole games on environments of their own, the same number from each, so that short ones count no more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from rlcli.core.protocols import Agent, VectorEnv
+from rlcli.core.rng import Purpose, UniformStreams
+from rlcli.core.samples import Episode, Evaluation, Game
+from rlcli.core.tree import as_numpy, as_torch, map_tree
+from rlcli.envs.vector import InProcessVectorEnv
+from rlcli.samplers.recurrence import restart
+from rlcli.samplers.setup import SamplerSetup
+from rlcli.samplers.tracker import EpisodeTracker
+
+
+class Evaluator:
+    """Plays a fixed number of games on each of some environments.
+
+    Every evaluation starts the environments' streams anew, so it is a function of the weights and the run seed.
+
+    Args:
+        env: Evaluation environments; ids are global among the evaluation environments.
+        agent: Chooses the actions, without training's exploration.
+        seed: Run seed.
+        quota: Games for each environment.
+        max_steps: Cap on agent steps of each environment; games that it cuts are reported apart.
+        discount: For the discounted return.
+    """
+
+    def __init__(
+        self, env: VectorEnv, agent: Agent, *, seed: int, quota: Sequence[int], max_steps: int, discount: float
+    ) -> None:
+        self._env, self._agent, self._seed, self._max_steps = env, agent, seed, max_steps
+        self._quota = np.asarray(quota, np.int64)
+        self._tracker = EpisodeTracker(env.env_ids, discount)
+        n_envs = len(env.env_ids)
+        self._obs = map_tree(lambda leaf: np.zeros((n_envs, *leaf.shape), leaf.dtype), env.spec.example_obs)
+
+    def evaluate(self, step: int) -> Evaluation:
+        """Play; ``step`` is the training's, for what hangs on it."""
+        env, obs, remaining = self._env, self._obs, self._quota.copy()
+        env.reset(obs, seed=self._seed)
+        self._tracker.reset()
+        streams = UniformStreams(self._seed, Purpose.EVAL_EXPLORE, env.env_ids, self._agent.n_uniforms)
+        state = initial = self._agent.initial_state(len(env.env_ids))
+        tensors = as_torch(obs)
+        episodes: list[Episode] = []
+        games: list[Game] = []
+        n_steps = row = 0
+        while remaining.any() and row < self._max_steps:
+            uniforms = torch.from_numpy(streams.block(1)[0])
+            act = self._agent.act(tensors, state, uniforms, env_ids=env.env_ids, step=step, explore=False)
+            env.send(as_numpy(act.action), autoreset=remaining > 0)
+            result = env.recv(obs)
+            state = restart(act.state, initial, ~result.valid)
+            ended = self._tracker.step(row, result)
+            episodes += ended[0]
+            games += ended[1]
+            remaining -= result.ended & result.valid
+            n_steps += int(result.valid.sum())
+            row += 1
+        scores = self._tracker.running_scores
+        cut = [score for score, left in zip(scores, remaining, strict=True) if left]
+        return Evaluation(games=games, episodes=episodes, n_steps=n_steps, cut_scores=cut)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._env.close()
+
+
+def n_evaluation_envs(setup: SamplerSetup) -> int:
+    """Evaluation environments that have a game to play."""
+    return min(setup.eval_n_envs, setup.eval_n_episodes)
+
+
+def quotas(n_episodes: int, n_envs: int) -> list[int]:
+    """Games for each environment: as even as can be, their sum exactly ``n_episodes``."""
+    size, extra = divmod(n_episodes, n_envs)
+    return [size + (i < extra) for i in range(n_envs)]
+
+
+def build_evaluator(setup: SamplerSetup, env_ids: range) -> Evaluator:
+    """An evaluator over some of the run's evaluation environments, which it makes."""
+    n_envs = n_evaluation_envs(setup)
+    quota = quotas(setup.eval_n_episodes, n_envs)
+    return Evaluator(
+        InProcessVectorEnv(setup.eval_env, env_ids, setup.seed, purpose=Purpose.EVAL_ENV, spec=setup.spec),
+        setup.agent,
+        seed=setup.seed,
+        quota=[quota[i] for i in env_ids],
+        max_steps=max(1, setup.eval_max_steps // n_envs),
+        discount=setup.discount,
+    )
+
+
+def merge(parts: Sequence[Evaluation]) -> Evaluation:
+    """Evaluations of slices as one, in an order that does not depend on the slicing."""
+    return Evaluation(
+        games=sorted((g for p in parts for g in p.games), key=lambda g: (g.row, g.env_id)),
+        episodes=sorted((e for p in parts for e in p.episodes), key=lambda e: (e.row, e.env_id)),
+        n_steps=sum(p.n_steps for p in parts),
+        cut_scores=[score for p in parts for score in p.cut_scores],
+    )

@@ -1,0 +1,52 @@
+"""The serial sampler: environments and agent in this process."""
+
+from __future__ import annotations
+
+from rlcli.core.samples import Collected, Evaluation
+from rlcli.envs.vector import InProcessVectorEnv
+from rlcli.samplers.batch import allocate
+from rlcli.samplers.collector import Collector, CollectorOptions
+from rlcli.samplers.config import SerialConfig
+from rlcli.samplers.evaluation import Evaluator, build_evaluator, n_evaluation_envs
+from rlcli.samplers.setup import SamplerSetup
+
+
+class SerialSampler:
+    """One collector over in-process environments.
+
+    Args:
+        config: Batch shape and reset mode.
+        setup: The run's environments, agent and seed.
+    """
+
+    def __init__(self, config: SerialConfig, setup: SamplerSetup) -> None:
+        self._setup = setup
+        self._samples = allocate(setup.spec, setup.agent, config.batch_T, config.batch_B)
+        self._env = InProcessVectorEnv(setup.env, range(config.batch_B), setup.seed, spec=setup.spec)
+        options = CollectorOptions(
+            setup.seed, config.batch_B, setup.discount, config.max_decorrelation_steps, config.reset
+        )
+        self._collector = Collector(self._env, setup.agent, self._samples, options)
+        self._collector.start()
+        self._evaluator: Evaluator | None = None
+
+    def collect(self, step: int) -> Collected:
+        """One batch, beginning after ``step`` environment steps."""
+        self._collector.reset_idle()
+        got = self._collector.collect(step)
+        return Collected(self._samples, got.n_steps, got.episodes, got.games, got.longest_running)
+
+    def evaluate(self, step: int) -> Evaluation:
+        """Play whole games; the environments are made on the first call."""
+        if self._evaluator is None:
+            self._evaluator = build_evaluator(self._setup, range(n_evaluation_envs(self._setup)))
+        return self._evaluator.evaluate(step)
+
+    def publish(self) -> None:
+        """Nothing to do: acting and learning share the weights."""
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._env.close()
+        if self._evaluator is not None:
+            self._evaluator.close()

@@ -1,0 +1,143 @@
+import csv
+import math
+import resource
+
+import numpy as np
+import pytest
+
+from rlcli.record.csv_log import CsvLog
+
+
+@pytest.fixture
+def log(tmp_path):
+    log = CsvLog(tmp_path / "progress.csv", ["a", "b"])
+    yield log
+    log.close()
+
+
+@pytest.fixture
+def no_room():
+    """Lets no file grow beyond some bytes, as a full disk would."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_header_is_on_disk_before_the_first_row(log):
+    assert log.path.read_text() == "a,b\n"
+
+
+def test_row_is_on_disk_as_soon_as_it_is_written(log):
+    log.write({"a": 1, "b": 0.1})
+
+    assert log.path.read_text() == "a,b\n1,0.1\n"
+
+
+def test_missing_value_becomes_nan_never_a_blank(log):
+    log.write({"b": 2})
+
+    assert log.path.read_text() == "a,b\nnan,2\n"
+
+
+def test_undeclared_column_is_refused_by_name_and_writes_nothing(log):
+    with pytest.raises(KeyError, match=r"progress\.csv has no column 'c'"):
+        log.write({"a": 1, "c": 2})
+    assert log.path.read_text() == "a,b\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        (3, "3"),
+        (np.int64(3), "3"),
+        (3.0, "3.0"),
+        (0.1 + 0.2, "0.30000000000000004"),
+        (np.float32(0.5), "0.5"),
+        (math.inf, "inf"),
+        (math.nan, "nan"),
+        (True, "1"),
+    ],
+)
+def test_numbers_keep_their_kind_and_every_digit(log, value, cell):
+    log.write({"a": value, "b": 0})
+
+    assert log.path.read_text() == f"a,b\n{cell},0\n"
+
+
+@pytest.mark.parametrize("value", ["1", None, [1.0]])
+def test_what_is_no_number_is_refused(log, value):
+    with pytest.raises(TypeError, match=r"^a: .* must be a number"):
+        log.write({"a": value})
+    assert log.path.read_text() == "a,b\n"
+
+
+def test_column_name_with_a_comma_stays_one_column(tmp_path):
+    log = CsvLog(tmp_path / "x.csv", ["one, two", "three"])
+    log.close()
+
+    with (tmp_path / "x.csv").open(newline="") as file:
+        assert next(csv.reader(file)) == ["one, two", "three"]
+
+
+@pytest.mark.parametrize("columns", [[], ["a", "a"]])
+def test_columns_must_be_given_and_unique(tmp_path, columns):
+    with pytest.raises(ValueError, match="unique"):
+        CsvLog(tmp_path / "x.csv", columns)
+
+
+def test_rows_of_another_run_are_never_touched(log):
+    log.write({"a": 1, "b": 2})
+
+    with pytest.raises(FileExistsError):
+        CsvLog(log.path, ["a"])
+    assert log.path.read_text() == "a,b\n1,2\n"
+
+
+def test_closing_twice_is_fine_and_writing_afterwards_is_not(log):
+    log.close()
+    log.close()
+
+    with pytest.raises(ValueError, match="closed"):
+        log.write({"a": 1})
+
+
+def test_row_that_finds_no_room_is_taken_back_whole(log, no_room):
+    log.write({"a": 1, "b": 2})
+    no_room(10)
+
+    with pytest.raises(OSError, match=r"progress\.csv"):
+        log.write({"a": 3, "b": 4})
+    assert log.path.read_text() == "a,b\n1,2\n"
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from rlcli.record.csv_log import CsvLog
+log = CsvLog(Path(sys.argv[1]), [f"column{i}" for i in range(200)])
+n = 0
+while True:
+    n += 1
+    log.write({f"column{i}": n for i in range(200)})
+"""
+
+
+def test_file_parses_at_any_moment_and_after_sigkill(tmp_path, start_python, wait_for):
+    path = tmp_path / "progress.csv"
+    writer = start_python(WRITER, path)
+
+    for size in (1, 200_000, 400_000):
+        wait_for(lambda size=size: path.exists() and path.stat().st_size > size)
+        assert_whole(path)
+    writer.kill()
+    writer.wait()
+
+    assert_whole(path)
+
+
+def assert_whole(path):
+    text = path.read_text()
+    assert text.endswith("\n")
+    header, *rows = csv.reader(text.splitlines())
+    assert len(header) == 200
+    assert rows == [[str(n)] * 200 for n in range(1, len(rows) + 1)]
