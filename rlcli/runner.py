@@ -78,11 +78,18 @@ class Runner:
         self.itr += 1
         metrics = self._algo.update(got.samples, step=self.step)
         self._sampler.publish()
-        stats = self._record.stats
-        stats.add(got)
-        stats.add_metrics(metrics)
-        stats.add_time(collected - begin, time.perf_counter() - collected)
-        self._record.console.progress(self.step, self._options.n_steps)
+        sampling_s, learning_s = collected - begin, time.perf_counter() - collected
+        self._record.stats.add(got)
+        self._record.stats.add_metrics(metrics)
+        self._record.stats.add_time(sampling_s, learning_s)
+        self._record.console.progress(
+            step=self.step,
+            n_steps=self._options.n_steps,
+            itr=self.itr,
+            n_updates=self._algo.n_updates,
+            sampling_s=sampling_s,
+            learning_s=learning_s,
+        )
 
     def _evaluate(self) -> None:
         begin = time.perf_counter()

@@ -15,7 +15,7 @@ from rlcli.algos.a2c_config import A2CConfig
 from rlcli.algos.optimization import Optimizer
 from rlcli.core.samples import Samples
 from rlcli.core.tree import flatten_leading, index, to
-from rlcli.losses.policy import entropy, log_prob
+from rlcli.losses.policy import entropy, log_prob, policy_gradient
 from rlcli.losses.reduce import masked_mean
 from rlcli.losses.returns import gae
 
@@ -23,8 +23,9 @@ from rlcli.losses.returns import gae
 class PolicyAgentLike(Protocol):
     """What A2C needs of an agent."""
 
-    model: nn.Module
-    """Observations to logits [N, A] and values [N]."""
+    @property
+    def model(self) -> nn.Module:
+        """Observations to logits [N, A] and values [N]."""
 
 
 class A2C:
@@ -59,7 +60,8 @@ class A2C:
         if config.normalize_advantage:
             advantage = _normalize(advantage, valid)
         action = samples.action.to(self._device).view(-1)
-        policy_loss = -masked_mean(log_prob(logits, action).view(n_rows, n_envs) * advantage, valid)
+        log_probs = log_prob(logits, action).view(n_rows, n_envs)
+        policy_loss = masked_mean(policy_gradient(log_probs, advantage), valid)
         value_loss = masked_mean(0.5 * (value - return_) ** 2, valid)
         mean_entropy = masked_mean(entropy(logits).view(n_rows, n_envs), valid)
         loss = policy_loss + config.value_loss_coeff * value_loss - config.entropy_loss_coeff * mean_entropy

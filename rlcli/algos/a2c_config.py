@@ -50,7 +50,7 @@ class A2CConfig:
         from rlcli.models.heads import PolicyValueNetwork
 
         trunk = context.model.build(context.spec.observation_space)
-        return CategoricalAgent(PolicyValueNetwork(trunk, int(context.spec.action_space.n)))
+        return CategoricalAgent(PolicyValueNetwork(trunk, context.spec.n_actions))
 
     def build(self, context: BuildContext, agent: CategoricalAgent) -> A2C:
         """The learner."""

@@ -24,8 +24,9 @@ from rlcli.replay.replay import Replay, ReplayBatch
 class QAgentLike(Protocol):
     """What DQN needs of an agent."""
 
-    model: nn.Module
-    """Observations to action values [N, A]."""
+    @property
+    def model(self) -> nn.Module:
+        """Observations to action values [N, A]."""
 
     def mean_epsilon(self, step: int) -> float:
         """Share of random actions, for progress.csv."""
@@ -54,7 +55,8 @@ class DQN:
         self._replay = replay
         self._optimizer = Optimizer(agent.model, config, n_steps)
         self._device = device
-        self._owed = 0.0
+        self._owed = 0.0  # gradient steps due by the replay ratio; the fraction is carried over
+        self._ready = False
         self.n_updates = 0
         self.n_consumed = 0
 
@@ -63,7 +65,8 @@ class DQN:
         self._replay.append(samples)
         metrics: dict[str, list[float]] = {name: [] for name in self.metrics}
         batch_size = self._config.batch_size
-        if step < self._config.min_steps_learn or not self._replay.can_sample():
+        self._ready = self._ready or self._replay.can_sample(batch_size)
+        if step < self._config.min_steps_learn or not self._ready:
             return metrics
         self._owed += int(samples.valid.sum()) * self._config.replay_ratio / batch_size
         while self._owed >= 1.0:

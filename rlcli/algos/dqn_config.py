@@ -59,7 +59,7 @@ class DQNConfig:
         from rlcli.models.heads import QNetwork
 
         trunk = context.model.build(context.spec.observation_space)
-        model = QNetwork(trunk, int(context.spec.action_space.n), self.dueling)
+        model = QNetwork(trunk, context.spec.n_actions, self.dueling)
         return QAgent(model, context.epsilon, context.n_envs)
 
     def build(self, context: BuildContext, agent: QAgent) -> DQN:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from rlcli.cli import argv, config, paths, schema, user_code
 from rlcli.cli.argv import Request
 from rlcli.cli.config import RunConfig
-from rlcli.cli.messages import translated
+from rlcli.cli.messages import KIND_IS_FIXED, translated
 from rlcli.core.errors import ConfigError
+from rlcli.register import GROUPS
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -56,15 +57,19 @@ def prepare(request: Request) -> None:
     schema.store()
 
 
-def plan(request: Request) -> Plan:
+def plan(request: Request, *, across: bool = True) -> Plan:
     """Compose and check everything that the request would run.
+
+    Args:
+        request: What the user asked for.
+        across: As in rlcli.cli.config.check.
 
     Raises:
         ConfigError: With all problems of all jobs.
     """
     with translated():
         parsed, roots = _parse(request.overrides), _roots(request)
-        _refuse_hydra_folders(parsed)
+        _refuse(parsed)
         texts = hydra_overrides(request)
         swept = [o for o in parsed if o.is_sweep_override()]
         with _initialized():
@@ -73,9 +78,12 @@ def plan(request: Request) -> Plan:
             multirun = request.multirun or str(base.hydra.mode).endswith("MULTIRUN")
             if swept and not multirun:
                 raise ConfigError([_needs_multirun(o, _is_group(o, roots)) for o in swept])
-            raw = [o.input_line for o in parsed if not o.is_sweep_override()]
+            raw = [_line(o) for o in parsed if not o.is_sweep_override()]
             jobs = _jobs(texts, base) if multirun else [texts]
-            configs = _checked(request, jobs, raw) if multirun else [to_config(base, base.hydra.runtime.choices, raw)]
+            if multirun:
+                configs = _checked(request, jobs, raw)
+            else:
+                configs = [to_config(base, base.hydra.runtime.choices, raw, across=across)]
         return Plan(texts, [as_typed(job) for job in jobs], configs, multirun, Path(str(base.hydra.sweep.dir)))
 
 
@@ -86,8 +94,8 @@ def hydra_overrides(request: Request) -> list[str]:
     first, and rlcli.cli.config.check reports them all.
     """
     parsed, roots = _parse(request.overrides), _roots(request)
-    texts = [_for_hydra(o, roots) for o in parsed if argv.key_of(o.input_line) != "hydra.searchpath"]
-    given = [v for o in parsed if argv.key_of(o.input_line) == "hydra.searchpath" for v in _list(o)]
+    texts = [_for_hydra(o, roots) for o in parsed if argv.key_of(_line(o)) != "hydra.searchpath"]
+    given = [v for o in parsed if argv.key_of(_line(o)) == "hydra.searchpath" for v in _list(o)]
     places = [*(f"file://{folder}" for folder in request.config_dirs), *given]
     if places:
         texts.append(f"hydra.searchpath=[{','.join(argv.quoted(place) for place in places)}]")
@@ -99,13 +107,14 @@ def as_typed(overrides: Sequence[str]) -> list[str]:
     return [o.removeprefix(_ADD) for o in overrides if not o.startswith("hydra.searchpath=")]
 
 
-def to_config(cfg: DictConfig, choices: Any, overrides: Sequence[str]) -> RunConfig:
+def to_config(cfg: DictConfig, choices: Any, overrides: Sequence[str], *, across: bool = True) -> RunConfig:
     """The checked configuration of one composed job.
 
     Args:
         cfg: What Hydra composed, with or without its own node.
         choices: Hydra's chosen options.
         overrides: The job's overrides.
+        across: As in rlcli.cli.config.check.
 
     Raises:
         ConfigError: With all problems.
@@ -113,7 +122,7 @@ def to_config(cfg: DictConfig, choices: Any, overrides: Sequence[str]) -> RunCon
     with translated():
         tree = {str(key): _plain(cfg, key) for key in cfg if key != "hydra"}
     chosen = {str(k): str(v) for k, v in choices.items() if v is not None and not str(k).startswith("hydra/")}
-    return config.check(tree, chosen, argv.raw_texts(overrides))
+    return config.check(tree, chosen, argv.raw_texts(overrides), across=across)
 
 
 def _plain(cfg: DictConfig, key: Any) -> Any:
@@ -133,7 +142,7 @@ def _parse(overrides: Sequence[str]) -> list[Override]:
 
 
 def _for_hydra(override: Override, roots: Sequence[Path]) -> str:
-    text, key = override.input_line, override.key_or_group
+    text, key = _line(override), override.key_or_group
     if override.is_hydra_override() or override.is_delete() or override.package is not None:
         return text
     if _is_group(override, roots):
@@ -156,8 +165,13 @@ def _is_group(override: Override, roots: Sequence[Path]) -> bool:
     return is_folder and not isinstance(override.value(), dict)
 
 
+def _line(override: Override) -> str:
+    """The override as it was typed."""
+    return override.input_line or ""
+
+
 def _text_of(override: Override) -> str:
-    return override.input_line.partition("=")[2]
+    return _line(override).partition("=")[2]
 
 
 def _list(override: Override) -> list[str]:
@@ -173,14 +187,18 @@ def _list(override: Override) -> list[str]:
     return [str(place) for place in value]
 
 
-def _refuse_hydra_folders(overrides: Sequence[Override]) -> None:
+def _refuse(overrides: Sequence[Override]) -> None:
+    """Refuse what Hydra would take in silence."""
     for override in overrides:
-        if argv.key_of(override.input_line) in ("hydra.run.dir", "hydra.output_subdir"):
+        value = override.value()
+        if override.key_or_group in GROUPS and isinstance(value, dict) and "kind" in value:
+            raise ConfigError(f"{override.key_or_group}.kind: {KIND_IS_FIXED.format(override.key_or_group)}")
+        if argv.key_of(_line(override)) in ("hydra.run.dir", "hydra.output_subdir"):
             raise ConfigError(f"{override.key_or_group}: rlcli makes the run folder itself; use run_dir=PATH")
 
 
 def _needs_multirun(override: Override, is_group: bool) -> str:
-    text, key = override.input_line, argv.key_of(override.input_line)
+    text, key = _line(override), argv.key_of(_line(override))
     line = f"{key}: several values; to run one job for each write rlcli train -m {text}"
     return line if is_group else f"{line}, for a list {key}=[{_text_of(override)}]; {argv.quoting_hint(text)}"
 
@@ -216,9 +234,7 @@ def _jobs(texts: Sequence[str], base: DictConfig) -> list[list[str]]:
         elif override.is_discrete_sweep():
             values[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
         else:
-            raise ConfigError(
-                f"{argv.key_of(override.input_line)}: a sweep needs values to go through, not an interval"
-            )
+            raise ConfigError(f"{argv.key_of(_line(override))}: a sweep needs a list of values, not an interval")
     return [list(job) for job in itertools.product(*values.values())]
 
 

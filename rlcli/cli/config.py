@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcli.cli import schema, suggest, user_code
-from rlcli.cli.convert import Report, show, to_dataclass
+from rlcli.cli.convert import Report, Unknown, show, to_dataclass
 from rlcli.core.errors import ConfigError, did_you_mean
 from rlcli.core.options import option, range_problems
 from rlcli.register import GROUPS
@@ -88,13 +88,20 @@ def as_dict(config: RunConfig) -> dict[str, Any]:
     return tree
 
 
-def check(tree: Mapping[str, Any], choices: Mapping[str, str], raw: Mapping[str, str] | None = None) -> RunConfig:
+def check(
+    tree: Mapping[str, Any],
+    choices: Mapping[str, str],
+    raw: Mapping[str, str] | None = None,
+    *,
+    across: bool = True,
+) -> RunConfig:
     """The typed configuration.
 
     Args:
         tree: What Hydra composed, as plain containers with interpolations resolved, without the hydra node.
         choices: Hydra's chosen option of each group.
         raw: Key -> text as typed, for str fields that got a number.
+        across: Also ask the groups' own ``problems()``, which may load what they check with (ale_py, gymnasium).
 
     Raises:
         ConfigError: With all problems: unknown keys, types, missing values, ranges, checks across fields.
@@ -102,7 +109,9 @@ def check(tree: Mapping[str, Any], choices: Mapping[str, str], raw: Mapping[str,
     report = Report(raw=raw or {})
     imports = _imports(tree.get("imports"))
     parts = {group: _part(group, tree.get(group), choices, report) for group in GROUPS}
-    own = {key: value for key, value in tree.items() if key not in GROUPS}
+    own = {key: value for key, value in tree.items() if key not in (*GROUPS, "choices")}
+    if "choices" in tree:
+        report.unknown.append(Unknown("", "choices", RunConfig))
     if isinstance(imports, list):
         own["imports"] = imports
     config: RunConfig = to_dataclass(RunConfig, own, "", report)
@@ -111,8 +120,8 @@ def check(tree: Mapping[str, Any], choices: Mapping[str, str], raw: Mapping[str,
         config.resume = str(Path(config.resume).expanduser().absolute())
     lines = [suggest.explain(unknown, tree, choices) for unknown in report.unknown]
     lines += [f"{key}: {text}" for key, text in report.problems.items()]
-    lines += [line for line in range_problems(config, known=report.keys()) if line.split(":")[0] not in report.problems]
-    lines += config.problems()
+    known = [*report.keys(), *(f"{group}." for group in GROUPS if not across)]
+    lines += [*range_problems(config, known=known), *config.problems()]
     if lines:
         raise ConfigError(list(dict.fromkeys(lines)))
     return config

@@ -94,11 +94,9 @@ def convert(value: Any, hint: Any, key: str, report: Report) -> Any:
 
 def show(value: Any) -> str:
     """``value`` as the user would have typed it."""
-    return (
-        {None: "null", True: "true", False: "false"}[value]
-        if value is None or value is True or value is False
-        else repr(value)
-    )
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _note(report: Report, key: str, text: str) -> Any:

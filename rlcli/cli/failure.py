@@ -10,9 +10,8 @@ from rlcli.core.errors import EnvError, WorkerError
 
 LOG_FILE = "debug.log"
 
-_OURS = re.compile(
-    rf"^({re.escape(str(Path(__file__).resolve().parents[1]))}[\\/]|<frozen |.*[\\/](hydra|omegaconf|multiprocessing)[\\/])"
-)
+_PACKAGE = re.escape(str(Path(__file__).resolve().parents[1]))
+_OURS = re.compile(rf"{_PACKAGE}[\\/]|<frozen |.*[\\/](hydra|omegaconf|multiprocessing)[\\/]")
 
 
 def failure_text(error: BaseException, *, full: bool = False) -> str:

@@ -10,6 +10,8 @@ from rlcli.cli import suggest
 from rlcli.cli.argv import quoting_hint
 from rlcli.core.errors import ConfigError
 
+KIND_IS_FIXED = "cannot be changed; choose another option with {}=..."
+
 
 @contextmanager
 def translated() -> Iterator[None]:
@@ -20,7 +22,7 @@ def translated() -> Iterator[None]:
     """
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
+    from yaml import YAMLError  # type: ignore[import-untyped]
 
     try:
         yield
@@ -58,7 +60,9 @@ def _omegaconf(error: Exception) -> str:
     line = (str(getattr(error, "msg", None) or error).splitlines() or [""])[0]
     if type(error).__name__ == "ReadonlyConfigError" and str(key).endswith(".kind"):
         group = str(key).removesuffix(".kind")
-        return f"{key}: cannot be changed; choose another option with {group}=..."
+        return f"{key}: {KIND_IS_FIXED.format(group)}"
+    if found := re.match(r"Cannot merge (Dict|List)Config with (Dict|List)Config", line):
+        line = f"a {found[1].lower()} is given where a {found[2].lower()} is needed"
     return f"{key}: {line}" if key else line
 
 

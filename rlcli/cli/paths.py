@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def conf_dir() -> Path:
-    """rlcli's own conf/: inside the package in a wheel, beside it in a checkout.
+    """The conf/ of rlcli: inside the package in a wheel, beside it in a checkout.
 
     Raises:
         FileNotFoundError: The installation has none.

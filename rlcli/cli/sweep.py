@@ -144,11 +144,20 @@ def _gives_folder(request: Request) -> bool:
 def _claim(folder: Path, *, given: bool) -> Path:
     """Make the sweep's folder; two sweeps never share one."""
     folder = folder.absolute()
-    if given:
-        if (folder / SUMMARY).exists():
-            raise ConfigError(f"hydra.sweep.dir: {folder} holds another sweep")
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+    try:
+        return _claim_given(folder) if given else _claim_new(folder)
+    except OSError as error:
+        raise ConfigError(f"hydra.sweep.dir: cannot make {folder}: {error.strerror}") from error
+
+
+def _claim_given(folder: Path) -> Path:
+    if (folder / SUMMARY).exists():
+        raise ConfigError(f"hydra.sweep.dir: {folder} holds another sweep")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _claim_new(folder: Path) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     for k in count():
         candidate = folder.with_name(f"{folder.name}_{k}") if k else folder

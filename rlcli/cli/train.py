@@ -108,7 +108,7 @@ def _show(request: Request) -> int:
     shown = [*compose.hydra_overrides(request), *request.show]
     if "--cfg" in request.show:
         try:
-            compose.plan(request)
+            compose.plan(request, across=False)
         except ConfigError:
             with suppress(ConfigError):
                 _hydra(request, shown, _nothing)
@@ -122,7 +122,7 @@ def _nothing(cfg: DictConfig) -> None:
 
 
 def _capturing(results: list[Any], words: Sequence[str], request: Request) -> Callable[[DictConfig], None]:
-    """The task of a single run. It hands its exception over; one that it raised Hydra would announce in its own words."""
+    """The task of a single run; hands its exception over, since one that it raises Hydra announces in its own words."""
 
     def task(cfg: DictConfig) -> None:
         from hydra.core.hydra_config import HydraConfig

@@ -24,9 +24,9 @@ def add_to_path(config_dirs: Iterable[Path]) -> None:
 
     The folders go to the end, so that they hide nothing that is installed.
     """
-    for folder in (Path.cwd(), *(p for folder in config_dirs for p in (folder, folder.parent))):
-        if str(folder) not in sys.path:
-            sys.path.append(str(folder))
+    for place in (Path.cwd(), *(place for folder in config_dirs for place in (folder, folder.parent))):
+        if str(place) not in sys.path:
+            sys.path.append(str(place))
 
 
 def import_modules(names: Iterable[str]) -> None:

@@ -23,7 +23,10 @@ class VectorEnv(Protocol):
     """
 
     spec: EnvSpec
-    env_ids: Sequence[int]
+
+    @property
+    def env_ids(self) -> Sequence[int]:
+        """Global ids."""
 
     def reset(self, obs_out: Tree, seed: int | None = None) -> None:
         """Reset every env and write the observations into ``obs_out`` ([B, ...] numpy leaves).

@@ -25,6 +25,13 @@ class EnvSpec:
     notes: tuple[str, ...] = ()
     """Lines worth telling the user once, such as a cast from float64."""
 
+    @property
+    def n_actions(self) -> int:
+        """Number of actions of a Discrete action space; an algorithm that needs one checks for it first."""
+        if not isinstance(self.action_space, gymnasium.spaces.Discrete):
+            raise TypeError(f"{self.action_space} has no number of actions")
+        return int(self.action_space.n)
+
 
 @dataclass(frozen=True, slots=True)
 class Step:

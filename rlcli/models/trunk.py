@@ -88,7 +88,7 @@ class ImageEncoder(nn.Module):
         self.fc = nn.Linear(channels * size[0] * size[1], config.conv_hidden)
         self.activation = _ACTIVATIONS[config.activation]()
         if config.channels_last:
-            self.conv.to(memory_format=torch.channels_last)
+            self.conv = self.conv.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
         self._layout = torch.channels_last if config.channels_last else torch.contiguous_format
 
     def forward(self, image: Tensor) -> Tensor:

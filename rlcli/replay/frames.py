@@ -88,4 +88,4 @@ class Frames:
         n_earlier = ring.take("n_earlier", row, env)
         frames = ring.take("obs", row[:, None] - self._back, env[:, None])
         frames[self._back > n_earlier[:, None]] = 0
-        return frames.reshape(len(row), -1, *frames.shape[3:])
+        return frames.reshape(len(row), self._k * frames.shape[2], *frames.shape[3:])

@@ -74,7 +74,7 @@ class NStep:
         """Whether rows [N] are valid and stored with their whole window and the bootstrap row."""
         rows, envs = row[:, None] + self._steps, env[:, None]
         ended = ring.take("terminated", rows, envs) | ring.take("truncated", rows, envs)
-        goes_on = np.logical_and.accumulate(~ended | ~ring.has(rows), axis=1)
+        goes_on = np.logical_and.accumulate(~ended, axis=1)  # what lies behind the head changes nothing below
         n_used = np.minimum(goes_on.sum(axis=1) + 1, len(self._steps))
         eligible: Mask = ring.take("valid", row, env) & ring.has(row) & (row + n_used < ring.head)
         return eligible

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import fields
 from typing import Any
 
@@ -58,4 +59,4 @@ def split(n: int, parts: int) -> list[range]:
     """``range(n)`` cut into contiguous ranges whose lengths differ by at most 1, the longer ones first."""
     size, extra = divmod(n, parts)
     starts = [i * size + min(i, extra) for i in range(parts + 1)]
-    return [range(a, b) for a, b in zip(starts, starts[1:], strict=False)]
+    return [range(a, b) for a, b in itertools.pairwise(starts)]

@@ -44,8 +44,8 @@ class EpisodeTracker:
         self._nonzero += step.reward != 0
         self._game_length += valid
         self._score += step.raw_reward
-        episodes = [self._close_episode(row, b) for b in np.flatnonzero(step.terminated | step.truncated)]
-        games = [self._close_game(row, b) for b in np.flatnonzero(step.ended & valid)]
+        episodes = [self._close_episode(row, b) for b in np.flatnonzero(step.terminated | step.truncated).tolist()]
+        games = [self._close_game(row, b) for b in np.flatnonzero(step.ended & valid).tolist()]
         return episodes, games
 
     @property

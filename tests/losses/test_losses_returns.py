@@ -140,6 +140,12 @@ def test_n_step_with_both_flags_does_not_bootstrap(assert_table):
     assert_table([2.0, 2.0, 0.0, 24.0], n_steps(".B_.", [1, 2, 99, 8], [4, 8, 16, 5, 32], 0.5, 3))
 
 
+def test_filler_row_cuts_even_behind_a_row_without_an_end(assert_table):
+    # row 1 is filler: row 0 gives 1 + 0.5 * 8 = 5 whatever n is; row 2: 8 + 0.5 * 32 = 24; advantage 5 - 4 = 1
+    assert_table([5.0, 0.0, 24.0], n_steps("._.", [1, 99, 8], [4, 8, 16, 32], 0.5, 3))
+    assert_table([1.0, 0.0, 8.0], advantages("._.", [1, 99, 8], [4, 8, 16, 32], 0.5, 1.0))
+
+
 def reference_ends(s, t, b):
     """(ended, bootstrap value) of row t: how its successor counts."""
     if s.terminated[t, b]:

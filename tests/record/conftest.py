@@ -17,7 +17,8 @@ def start_python(tmp_path):
     running = []
 
     def start(code, *args):
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        # buffered as a user's Python is, else a lost pipe would not show at exit
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"} | {"PYTHONPATH": str(ROOT)}
         process = subprocess.Popen(
             [sys.executable, "-c", code, *map(str, args)],
             cwd=tmp_path,

@@ -54,35 +54,19 @@ def test_eight_processes_at_once_never_share_a_folder(start_python):
     assert len(set(folders)) == 160
 
 
-GIVEN = """
-import sys
-from rlcli.core.errors import ConfigError
-from rlcli.record.folder import create_run_folder
-print("ready", flush=True)
-sys.stdin.readline()
-won = []
-for k in range(20):
-    try:
-        create_run_folder(run_dir=f"given{k}", name="x", seed=0)
-        won.append(k)
-    except ConfigError:
-        pass
-print(*won)
-"""
+def test_given_folder_that_another_process_takes_at_the_same_moment_is_refused(tmp_path, monkeypatch):
+    look = Path.iterdir
 
+    def look_before_the_other_comes(folder):
+        seen = list(look(folder))
+        (folder / "debug.log").write_text("the other's")
+        return iter(seen)
 
-def test_of_two_processes_given_one_folder_only_one_gets_it(start_python, tmp_path):
-    for k in range(0, 20, 2):
-        (tmp_path / f"given{k}").mkdir()
-    processes = [start_python(GIVEN) for _ in range(2)]
-    for process in processes:
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    winners = [int(k) for process in processes for k in process.communicate(timeout=60)[0].split()]
+    monkeypatch.setattr(Path, "iterdir", look_before_the_other_comes)
 
-    assert sorted(winners) == list(range(20))
+    with pytest.raises(ConfigError, match=r"^run_dir: .*mine is not empty"):
+        create(run_dir="mine")
+    assert (tmp_path / "mine" / "debug.log").read_text() == "the other's"
 
 
 def test_given_folder_is_used_as_it_is(tmp_path):

@@ -1,4 +1,5 @@
 import contextlib
+import itertools
 from dataclasses import fields, replace
 
 import numpy as np
@@ -92,7 +93,7 @@ def test_each_end_is_followed_by_one_filler_row_and_then_by_the_new_episode():
 def test_between_batches_idles_on_the_last_observation_and_starts_anew_in_the_next_batch():
     got = [b.samples for b in batches(SerialConfig(30, 4, reset="between_batches"), make_setup(), 6)]
     n_ends = 0
-    for s, following in zip(got, got[1:], strict=False):
+    for s, following in itertools.pairwise(got):
         for t, b in (s.terminated | s.truncated)[:-1].nonzero().tolist():
             n_ends += 1
             assert not s.valid[t + 1 :, b].any()

@@ -1,0 +1,227 @@
+import contextlib
+import copy
+from dataclasses import dataclass, replace
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from rlcli.agents.epsilon_config import ConstantEpsilon
+from rlcli.algos.dqn_config import DQNConfig
+from rlcli.core.context import BuildContext
+from rlcli.envs.probe import probe
+from rlcli.models.config import AutoModelConfig
+from rlcli.replay.config import UniformReplayConfig
+from rlcli.samplers.config import SerialConfig
+from tests.sampler_probes import WanderConfig, make_setup
+
+
+class ConstantEnv(gymnasium.Env):
+    """One observation, reward 1, over after 20 steps: by the clock or by death."""
+
+    observation_space = spaces.Box(0, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, dies):
+        self.dies = dies
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.ones(2, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        over = self.t == 20
+        return np.ones(2, np.float32), 1.0, over and self.dies, over and not self.dies, {}
+
+
+@dataclass
+class ConstantConfig:
+    dies: bool
+    kind: str = "constant"
+
+    def build(self):
+        return ConstantEnv(self.dies)
+
+    def for_evaluation(self):
+        return self
+
+
+def build(env, config, n_envs=4, **changes):
+    torch.manual_seed(0)
+    context = BuildContext(
+        spec=probe(env),
+        seed=0,
+        n_steps=10_000,
+        n_envs=n_envs,
+        device="cpu",
+        model=AutoModelConfig(mlp_hidden=[16]),
+        epsilon=ConstantEpsilon(0.5),
+        replay=UniformReplayConfig(size=5_000),
+    )
+    context = replace(context, **changes)
+    agent = config.build_agent(context)
+    return agent, config.build(context, agent)
+
+
+def train(env, config, n_iterations, batch_T=10, n_envs=4):
+    agent, algo = build(env, config, n_envs)
+    step = 0
+    with contextlib.closing(SerialConfig(batch_T, n_envs).build(make_setup(env, agent))) as sampler:
+        for _ in range(n_iterations):
+            got = sampler.collect(step)
+            step += got.n_steps
+            metrics = algo.update(got.samples, step=step)
+    return agent, algo, step, metrics
+
+
+FAST = DQNConfig(
+    discount=0.9, learning_rate=3e-2, batch_size=32, min_steps_learn=100, target_update_interval=10, replay_ratio=32
+)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_value_of_an_endless_task_cut_by_the_clock_is_ten(n_step):
+    # reward 1 for ever at discount 0.9: 1 / (1 - 0.9) = 10; a truncation taken for a death settles near 6.9
+    agent, *_ = train(ConstantConfig(dies=False), replace(FAST, n_step_return=n_step), 60)
+
+    q = agent.model(torch.ones(1, 2)).max().item()
+
+    assert q == pytest.approx(10.0, abs=0.3)
+
+
+def test_value_of_a_task_that_dies_after_twenty_steps_is_lower():
+    # the observation does not tell the time, so q = 1 + 0.9 (1 - 1 / 20) q at the fixed point: 6.9
+    # (squared error: Huber's would follow the median of the targets)
+    config = replace(FAST, delta_clip=None, learning_rate=1e-2)
+    agent, *_ = train(ConstantConfig(dies=True), config, 80)
+
+    q = agent.model(torch.ones(1, 2)).max().item()
+
+    assert q == pytest.approx(6.9, abs=0.5)
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_loss_equals_a_slow_reference(double, n_step):
+    config = replace(FAST, double_dqn=double, n_step_return=n_step, min_steps_learn=10**6, delta_clip=0.7)
+    _, algo, _, _ = train(WanderConfig(), config, 10)
+    torch.manual_seed(1)
+    for p in algo._model.parameters():
+        p.data.add_(0.3 * torch.randn_like(p))
+    batch = algo._replay.sample(64)
+
+    expected = []
+    for i in range(64):
+        q_next = algo._target(batch.next_obs[i : i + 1])[0]
+        chooser = algo._model(batch.next_obs[i : i + 1])[0] if double else q_next
+        best = max(range(3), key=lambda a, c=chooser: c[a].item())
+        target = batch.return_[i].item() + batch.discount_n[i].item() * q_next[best].item()
+        error = abs(target - algo._model(batch.obs[i : i + 1])[0][batch.action[i]].item())
+        expected.append(0.5 * error**2 if error <= 0.7 else 0.7 * (error - 0.35))
+
+    losses, _, _ = algo.loss(batch)
+    torch.testing.assert_close(torch.tensor(expected), losses.detach(), rtol=1e-4, atol=1e-4)
+    assert bool((batch.discount_n == 0).any())
+    assert bool((batch.discount_n > 0).any())
+
+
+def test_target_network_is_synced_at_its_interval_and_only_then():
+    config = replace(FAST, target_update_interval=3)
+    agent, algo = build(ConstantConfig(False), config)
+    with contextlib.closing(SerialConfig(30, 4).build(make_setup(ConstantConfig(False), agent))) as sampler:
+        algo._replay.append(sampler.collect(0).samples)
+    start = copy.deepcopy(algo._target.state_dict())
+
+    def same(a, b):
+        return all(torch.equal(x, y) for x, y in zip(a.values(), b.values(), strict=True))
+
+    assert same(start, algo._model.state_dict())
+    for n in (1, 2):
+        algo._gradient_step(algo._replay.sample(32), 0)
+        assert same(start, algo._target.state_dict()), n
+        assert not same(start, algo._model.state_dict())
+    algo._gradient_step(algo._replay.sample(32), 0)
+    assert same(algo._model.state_dict(), algo._target.state_dict())
+
+
+def test_soft_update_moves_the_target_by_tau():
+    config = replace(FAST, tau=0.25, target_update_interval=1)
+    _, algo = build(ConstantConfig(False), config)
+    before = algo._target.advantage.bias.clone()
+    with torch.no_grad():
+        algo._model.advantage.bias.add_(4.0)
+
+    algo._update_target()
+
+    torch.testing.assert_close(before + 1.0, algo._target.advantage.bias)
+
+
+@pytest.mark.parametrize(("ratio", "batch_size"), [(8, 32), (1, 32), (0.3, 7), (64, 100)])
+def test_replay_ratio_is_kept_to_the_last_batch(ratio, batch_size):
+    config = replace(FAST, replay_ratio=ratio, batch_size=batch_size, min_steps_learn=200)
+    agent, algo = build(ConstantConfig(False), config, 3)
+    step = learned_from = 0
+    with contextlib.closing(SerialConfig(7, 3).build(make_setup(ConstantConfig(False), agent))) as sampler:
+        for _ in range(30):
+            got = sampler.collect(step)
+            step += got.n_steps
+            learned_from += got.n_steps * (step >= 200)
+            algo.update(got.samples, step=step)
+
+            assert -1e-6 <= learned_from * ratio - algo.n_consumed <= batch_size + 1e-6
+
+
+def test_nothing_is_learned_before_min_steps():
+    agent, algo, step, metrics = train(ConstantConfig(False), replace(FAST, min_steps_learn=10**6), 5)
+
+    assert 0 == algo.n_updates
+    assert {name: [] for name in algo.metrics} == dict(metrics)
+
+
+def test_learning_rate_falls_on_a_line_to_zero_at_the_budget():
+    config = replace(FAST, learning_rate=0.1, learning_rate_schedule="linear")
+    _, algo = build(ConstantConfig(False), config)  # budget 10,000 steps
+
+    assert pytest.approx([0.1, 0.05, 0.0]) == [algo.scalars(s)["LearningRate"] for s in (0, 5_000, 10_000)]
+
+
+def test_loaded_optimizer_keeps_this_runs_learning_rate():
+    _, old, *_ = train(ConstantConfig(False), replace(FAST, learning_rate=0.1), 10)
+    _, new = build(ConstantConfig(False), replace(FAST, learning_rate=0.02))
+
+    new.load_optimizer_state_dict(old.optimizer_state_dict())
+
+    state = new.optimizer_state_dict()
+    assert 0.02 == state["param_groups"][0]["lr"]
+    assert float(old.optimizer_state_dict()["state"][0]["step"]) == float(state["state"][0]["step"]) > 0
+
+
+def test_box_actions_are_refused_by_name():
+    from rlcli.envs.config import GymConfig
+
+    (problem,) = DQNConfig().spec_problems(probe(GymConfig("Pendulum-v1")))
+
+    assert "dqn needs one Discrete action" in problem
+    assert "Box" in problem
+
+
+def test_gradient_is_clipped_by_its_global_norm():
+    config = replace(FAST, clip_grad_norm=1e-3)
+    _, algo, _, metrics = train(ConstantConfig(False), config, 4)
+
+    norm = torch.cat([p.grad.flatten() for p in algo._model.parameters()]).norm().item()
+
+    assert max(metrics["gradNorm"]) > 1e-3
+    assert norm == pytest.approx(1e-3, rel=1e-3)
