@@ -41,7 +41,7 @@ type: $(READY) ## mypy alone
 check: lint test ## what continuous integration runs
 
 bench: $(BENCH_READY) ## speed, as ratios to plain loops and to stable-baselines3
-	$(BIN)/python -m benchmarks $(ARGS)
+	$(BIN)/python benchmarks/bench.py $(ARGS)
 
 clean: ## remove .venv, caches and build products; runs stay
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

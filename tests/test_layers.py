@@ -25,6 +25,7 @@ ROOMS = {
     "launch": set(),
     "agents": {"models"},
     "algos": {"losses", "replay"},
+    "algos.config": {"algos", "agents", "models", "losses", "replay"},  # says which agent its algorithm learns with
     "samplers": {"envs"},
     "runner": {"record"},
     "cli": {
@@ -85,6 +86,8 @@ def _files() -> list[Path]:
 
 
 def _room_of_file(file: Path) -> str:
+    if file.parent.name == "algos" and file.stem.endswith("_config"):
+        return "algos.config"
     first = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
     return "version" if first == "__init__" else first
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlcli.cli.config import RunConfig, as_dict
 from rlcli.core.errors import ConfigError
 from rlcli.core.spec import EnvSpec
+from rlcli.envs.config import evaluation_config, short_name
 from rlcli.envs.probe import probe
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def preflight(config: RunConfig) -> Preflight:
     problems = config.algo.spec_problems(spec)
     notes = [*spec.notes, *config.algo.notes(config.n_steps)]
     if config.replay is not None:
-        problems += config.replay.memory_problems(spec, n_envs)
+        problems += [f"replay.{line}" for line in config.replay.memory_problems(spec, n_envs)]
         notes.append(config.replay.describe(spec, n_envs))
     if problems:
         raise ConfigError(problems)
@@ -64,7 +65,9 @@ def run(config: RunConfig, checked: Preflight, argv: Sequence[str]) -> Path:
 
     from rlcli.core.rng import Purpose, integer_seed
 
-    config = replace(config, device=_device(config.device))
+    threads = config.torch_threads or _fitting_threads(checked.spec)
+    config = replace(config, device=_device(config.device), torch_threads=threads)
+    torch.set_num_threads(threads)
     torch.manual_seed(integer_seed(config.seed, Purpose.INIT))
     context = _context(config, checked.spec)
     agent = config.algo.build_agent(context)
@@ -93,6 +96,15 @@ def _context(config: RunConfig, spec: EnvSpec) -> BuildContext:
         epsilon=config.epsilon,
         replay=config.replay,
     )
+
+
+def _fitting_threads(spec: EnvSpec) -> int:
+    """Small networks lose more by waiting for threads than they gain; convolutions take all that torch would."""
+    import torch
+
+    from rlcli.models.trunk import has_images
+
+    return torch.get_num_threads() if has_images(spec.observation_space) else 1
 
 
 def _device(asked: str) -> str:
@@ -138,7 +150,7 @@ def _make_folder(config: RunConfig, argv: Sequence[str]) -> Path:
     from rlcli.record.description import write_description
     from rlcli.record.folder import create_run_folder
 
-    name = config.name or f"{config.choices['algo']}-{config.env.label}"
+    name = config.name or f"{config.choices['algo']}-{short_name(config.env)}"
     folder = create_run_folder(run_dir=config.run_dir, name=name, seed=config.seed)
     write_description(folder, as_dict(config), argv)
     return folder
@@ -181,13 +193,11 @@ def _say_how_to_go_on(console: Console, folder: Path, error: BaseException) -> N
 
 
 def _train(config: RunConfig, spec: EnvSpec, agent: Agent, algo: Algo, record: RunRecord, notes: Sequence[str]) -> None:
-    import torch
-
     from rlcli.runner import Runner, RunnerOptions
 
     for note in notes:
         record.console.say(note)
-    record.console.say(f"learning on {config.device} with {torch.get_num_threads()} torch threads, seed {config.seed}")
+    record.console.say(f"learning on {config.device} with {config.torch_threads} torch threads, seed {config.seed}")
     options = RunnerOptions(config.n_steps, config.log_interval_steps, config.eval.interval_steps)
     with contextlib.closing(_build_sampler(config, spec, agent, record.console)) as sampler:
         Runner(sampler, agent, algo, record, options).run()
@@ -198,7 +208,7 @@ def _build_sampler(config: RunConfig, spec: EnvSpec, agent: Agent, console: Cons
 
     setup = SamplerSetup(
         env=config.env,
-        eval_env=config.env.for_evaluation(),
+        eval_env=evaluation_config(config.env),
         spec=spec,
         agent=agent,
         seed=config.seed,

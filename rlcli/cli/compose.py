@@ -72,7 +72,7 @@ def plan(request: Request, *, across: bool = True) -> Plan:
         _refuse(parsed)
         texts = hydra_overrides(request)
         swept = [o for o in parsed if o.is_sweep_override()]
-        with _initialized():
+        with _initialized(primary_dir(request)):
             fixed = [t for t in texts if not _parse([t])[0].is_sweep_override()]
             base = _compose(request.config_name, fixed)
             multirun = request.multirun or str(base.hydra.mode).endswith("MULTIRUN")
@@ -96,10 +96,23 @@ def hydra_overrides(request: Request) -> list[str]:
     parsed, roots = _parse(request.overrides), _roots(request)
     texts = [_for_hydra(o, roots) for o in parsed if argv.key_of(_line(o)) != "hydra.searchpath"]
     given = [v for o in parsed if argv.key_of(_line(o)) == "hydra.searchpath" for v in _list(o)]
-    places = [*(f"file://{folder}" for folder in request.config_dirs), *given]
+    others = [folder for folder in roots if folder != primary_dir(request)]
+    places = [*(f"file://{folder}" for folder in others), *given]
     if places:
         texts.append(f"hydra.searchpath=[{','.join(argv.quoted(place) for place in places)}]")
     return texts
+
+
+def primary_dir(request: Request) -> Path:
+    """The folder of the primary config: the first that has it; Hydra finds it in no other than its main folder.
+
+    Raises:
+        ConfigError: No folder has it.
+    """
+    for folder in _roots(request):
+        if (folder / f"{request.config_name}.yaml").is_file():
+            return folder
+    raise ConfigError(f"-cn: there is no {request.config_name}.yaml in {', '.join(map(str, _roots(request)))}")
 
 
 def as_typed(overrides: Sequence[str]) -> list[str]:
@@ -204,10 +217,10 @@ def _needs_multirun(override: Override, is_group: bool) -> str:
 
 
 @contextmanager
-def _initialized() -> Iterator[None]:
+def _initialized(folder: Path) -> Iterator[None]:
     from hydra import initialize_config_dir
 
-    with initialize_config_dir(str(paths.conf_dir()), version_base="1.3"):
+    with initialize_config_dir(str(folder), version_base="1.3"):
         yield
 
 

@@ -50,6 +50,9 @@ class RunConfig:
     name: str | None = option(None, "Name of the run: runs/<name>/ instead of runs/<algo>-<env>/.")
     run_dir: str | None = option(None, "The run folder itself; must be empty or not exist (-m: PATH/<job number>).")
     device: str = option("auto", "Where learning runs: cpu, cuda, cuda:N; auto: cuda if there is one.")
+    torch_threads: int | None = option(
+        None, "Threads of the learner on the CPU; null: torch's own number for images, 1 for small networks.", ge=1
+    )
     resume: str | None = option(None, "A params.pkl or itr_<N>.pkl to start from; or write --resume FILE.")
     imports: list[str] = option([], "Your own modules, imported first: imports=[my_package].")
     eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)

@@ -40,7 +40,7 @@ def explain(unknown: Unknown, tree: Mapping[str, Any], choices: Mapping[str, str
     names = [f.name for f in dataclasses.fields(unknown.cls) if f.name != "choices"]
     words = [f"{unknown.prefix}{word}" for word in _near(unknown.name, names)]
     if not words:
-        words = _elsewhere(unknown.name, tree)
+        words = _elsewhere(unknown, tree)
     if not words and not unknown.prefix:
         words = near(key, [k for k in _dotted(tree) if k.partition(".")[0] != key])[:2]
     return f"{key}: no such key{did_you_mean_these(words)}"
@@ -62,6 +62,8 @@ def _near(name: str, names: list[str]) -> list[str]:
     """Names like ``name``, best first; a synonym counts as the name it stands for."""
     stands_for = {name: name for name in names}
     stands_for |= {word: ours for word, ours in SYNONYMS.items() if ours in names and word not in stands_for}
+    if name in stands_for:
+        return [stands_for[name]]
     return list(dict.fromkeys(stands_for[word] for word in near(name, stands_for)))[:2]
 
 
@@ -74,9 +76,9 @@ def _kinds_that_have(name: str, group: str, cls: type) -> list[str]:
     return found
 
 
-def _elsewhere(name: str, tree: Mapping[str, Any]) -> list[str]:
-    wanted = {name, SYNONYMS.get(name, name)}
-    return [key for key in _dotted(tree) if key.rpartition(".")[2] in wanted and key != name][:2]
+def _elsewhere(unknown: Unknown, tree: Mapping[str, Any]) -> list[str]:
+    wanted = {unknown.name, SYNONYMS.get(unknown.name, unknown.name)}
+    return [key for key in _dotted(tree) if key.rpartition(".")[2] in wanted and key != unknown.key][:2]
 
 
 def _dotted(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcli.cli import argv, compose, failure, helptext, paths, sweep
+from rlcli.cli import argv, compose, failure, helptext, sweep
 from rlcli.cli.argv import Request
 from rlcli.cli.config import RunConfig
 from rlcli.cli.messages import translated
@@ -144,7 +144,9 @@ def _hydra(request: Request, words: Sequence[str], task: Callable[[DictConfig], 
     """
     import hydra
 
-    entry = hydra.main(config_path=str(paths.conf_dir()), config_name=request.config_name, version_base="1.3")
+    entry = hydra.main(
+        config_path=str(compose.primary_dir(request)), config_name=request.config_name, version_base="1.3"
+    )
     with translated(), _as_hydra_wants(words):
         try:
             entry(task)()

@@ -90,7 +90,7 @@ class AtariEnv(gymnasium.Env[Screen, Any]):
         truncated = not game_over and self._n_frames >= self._config.max_frames
 
         lives = self.ale.lives()
-        # some games show 0 lives for a few frames before they are over: that end is reported once, as game over
+        # some games show 0 lives for a while before they are over: that end is told once, as game over
         life_lost = self._config.episodic_life and 0 < lives < self._lives and not game_over
         self._lives = lives
         reward = float(raw_reward)

@@ -22,6 +22,18 @@ class EnvConfig(Protocol):
         """A new environment, not yet reset."""
 
 
+def evaluation_config(config: EnvConfig) -> EnvConfig:
+    """The config of the evaluation environments: what ``for_evaluation()`` gives, else the same."""
+    for_evaluation = getattr(config, "for_evaluation", None)
+    return config if for_evaluation is None else for_evaluation()
+
+
+def short_name(config: EnvConfig) -> str:
+    """A name for folders: ``label``, else the class's name in small letters without Config."""
+    label = getattr(config, "label", None)
+    return type(config).__name__.removesuffix("Config").lower() if label is None else str(label)
+
+
 @dataclass
 class AtariConfig:
     """An Atari 2600 game with the usual preprocessing; the defaults are Mnih et al. 2015, with OpenAI's no-ops."""

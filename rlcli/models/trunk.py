@@ -106,10 +106,11 @@ class VectorInput(nn.Module):
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
         super().__init__()
+        self._starts = [0]
         if isinstance(space, spaces.Discrete):
-            self._sizes = [int(space.n)]
+            self._sizes, self._starts = [int(space.n)], [int(space.start)]
         elif isinstance(space, spaces.MultiDiscrete):
-            self._sizes = [int(n) for n in space.nvec.flatten()]
+            self._sizes, self._starts = space.nvec.flatten().tolist(), space.start.flatten().tolist()
         elif isinstance(space, spaces.Box | spaces.MultiBinary):
             self._sizes = []
         else:
@@ -121,7 +122,8 @@ class VectorInput(nn.Module):
         if not self._sizes:
             return x.reshape(x.shape[0], -1).to(torch.float32)
         columns = x.reshape(x.shape[0], -1).long().unbind(1)
-        hot = [nn.functional.one_hot(c, n) for c, n in zip(columns, self._sizes, strict=True)]
+        categories = zip(columns, self._sizes, self._starts, strict=True)
+        hot = [nn.functional.one_hot(column - start, n) for column, n, start in categories]
         return torch.cat(hot, dim=1).to(torch.float32)
 
 
@@ -136,6 +138,11 @@ def mlp(sizes: list[int], activation: str) -> nn.Sequential:
 def is_image(space: gymnasium.Space[Any]) -> bool:
     """Whether a space is taken for an image: a Box of three dimensions."""
     return isinstance(space, spaces.Box) and len(space.shape) == 3
+
+
+def has_images(space: gymnasium.Space[Any]) -> bool:
+    """Whether an observation of this space holds an image."""
+    return any(is_image(part) for _, part in _entries(space))
 
 
 def _channels_are_last(shape: tuple[int, ...]) -> bool:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 class UniformReplayConfig:
     """Replay that draws every stored transition with the same probability."""
 
-    kind: str = option("uniform", "How transitions are drawn.", choices=("uniform",))
     size: int = option(
         250_000,
         "Transitions stored over all environments. Mnih et al. 2015 have 1_000_000, which is 7 GB of Atari frames.",

@@ -104,8 +104,8 @@ def test_value_of_an_endless_task_cut_by_the_clock_is_ten(n_step):
 def test_value_of_a_task_that_dies_after_twenty_steps_is_lower():
     # the observation does not tell the time, so q = 1 + 0.9 (1 - 1 / 20) q at the fixed point: 6.9
     # (squared error: Huber's would follow the median of the targets)
-    config = replace(FAST, delta_clip=None, learning_rate=1e-2)
-    agent, *_ = train(ConstantConfig(dies=True), config, 80)
+    config = replace(FAST, delta_clip=None, learning_rate=1e-2, batch_size=256, replay_ratio=256)
+    agent, *_ = train(ConstantConfig(dies=True), config, 60)
 
     q = agent.model(torch.ones(1, 2)).max().item()
 

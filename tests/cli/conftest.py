@@ -1,6 +1,5 @@
 """The command line in this process, with the wiring behind it replaced: what is tested is what reaches it."""
 
-import logging
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,7 +64,7 @@ def cli(capsys, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def my_package(tmp_path, monkeypatch):
+def my_package(tmp_path):
     """A user's folder: a package that registers an environment, and a conf/ with a YAML file for it."""
     package, conf = tmp_path / "user" / "my_pkg", tmp_path / "user" / "conf"
     package.mkdir(parents=True)
@@ -82,14 +81,4 @@ def my_package(tmp_path, monkeypatch):
     (conf / "env" / "mine.yaml").write_text("# A maze of my own\ndefaults: [/schema/env/my_env@_here_]\nsize: 5\n")
     yield conf
     for name in [n for n in sys.modules if n.startswith("my_pkg")]:
-        monkeypatch.delitem(sys.modules, name)
-
-
-@pytest.fixture(autouse=True)
-def logging_as_before():
-    """Hydra's --info turns its debug log on for the whole process."""
-    log = logging.getLogger("hydra")
-    level, handlers = log.level, list(log.handlers)
-    yield
-    log.setLevel(level)
-    log.handlers[:] = handlers
+        del sys.modules[name]

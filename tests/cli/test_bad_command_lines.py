@@ -64,7 +64,7 @@ BAD = [
     ("--resolve", "--resolve: goes with --cfg job"),
     ("-cd nowhere", "-cd: there is no folder 'nowhere'"),
     ("-cp nowhere", "-cp: would replace rlcli's own configuration"),
-    ("-cn nothing", "nothing"),
+    ("-cn nothing", "-cn: there is no nothing.yaml in "),
     ("hydra.searchpath=[file:///nowhere]", "hydra.searchpath: there is no folder '/nowhere'"),
     ("hydra.searchpath=/nowhere", "hydra.searchpath: '/nowhere' is not a list"),
     ("hydra.run.dir=x", "hydra.run.dir: rlcli makes the run folder itself; use run_dir=PATH"),
@@ -136,7 +136,9 @@ def test_an_import_that_fails_names_the_line_of_the_users_file(cli, my_package):
 
     assert cli("train", "-cd", str(my_package), "imports=[broken]") == 2
 
-    assert cli.err == f"rlcli train: imports: cannot import 'broken': ZeroDivisionError: division by zero ({broken}:2)\n"
+    assert (
+        cli.err == f"rlcli train: imports: cannot import 'broken': ZeroDivisionError: division by zero ({broken}:2)\n"
+    )
 
 
 def test_a_yaml_file_that_is_broken_is_named_with_the_line(cli, my_package):

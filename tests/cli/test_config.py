@@ -128,7 +128,7 @@ def test_a_missing_group_is_named_with_its_options():
     without = tree({})
     del without["sampler"]
 
-    with pytest.raises(ConfigError, match="^sampler: needs a value, one of serial, cpu$"):
+    with pytest.raises(ConfigError, match=r"^sampler: needs a value, one of serial, cpu$"):
         check(without, CHOICES)
 
 
@@ -149,7 +149,7 @@ def test_resume_becomes_absolute_and_must_be_there(tmp_path, monkeypatch):
     Path("params.pkl").touch()
 
     assert checked({"resume": "params.pkl"}).resume == str(tmp_path / "params.pkl")
-    with pytest.raises(ConfigError, match="^resume: there is no file '.*nothing.pkl'$"):
+    with pytest.raises(ConfigError, match=r"^resume: there is no file '.*nothing\.pkl'$"):
         checked({"resume": "nothing.pkl"})
 
 

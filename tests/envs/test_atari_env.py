@@ -97,21 +97,26 @@ def test_colour_equals_ale_vector_env_with_channels_first():
     np.testing.assert_array_equal(obs.reshape(41, 2, 3, 64, 64), np.stack(expected).transpose(0, 1, 4, 2, 3))
 
 
-def test_life_losses_are_those_of_ale_vector_env():
-    env = replace(PLAIN, game="breakout", episodic_life=True).build()
-    vector = AtariVectorEnv("breakout", 1, num_threads=1, noop_max=0, use_fire_reset=False, life_loss_info=True)
+# frogger shows 0 lives for a while before its game is over: that is one end, not two
+@pytest.mark.parametrize(("game", "n_lives", "n_steps_at_zero"), [("breakout", 5, 0), ("frogger", 4, 5)])
+def test_life_losses_are_those_of_ale_vector_env(game, n_lives, n_steps_at_zero):
+    env = replace(PLAIN, game=game, episodic_life=True).build()
+    vector = AtariVectorEnv(game, 1, num_threads=1, noop_max=0, use_fire_reset=False, life_loss_info=True)
     vector.reset(seed=7)
     env.reset(seed=7)
-    flags = []
-    for action in random_actions(env, 400):
+    expected, told, at_zero = [], [], 0
+    for action in random_actions(env, 500):
+        expected.append(vector.step(np.array([action]))[2][0])
         _, _, over, _, info = env.step(action)
-        flags.append((over or info["rlcli.life_lost"], vector.step(np.array([action]))[2][0]))
+        told.append(over or info["rlcli.life_lost"])
         if over:
             break
+        at_zero += env.ale.lives() == 0
 
     assert over
-    assert sum(ours for ours, _ in flags) == 5
-    assert [ours for ours, _ in flags] == [theirs for _, theirs in flags]
+    assert at_zero >= n_steps_at_zero
+    assert sum(told) == n_lives
+    assert told == expected
 
 
 @pytest.mark.parametrize(

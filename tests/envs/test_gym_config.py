@@ -4,8 +4,9 @@ import gymnasium
 import pytest
 
 from rlcli.core.errors import ConfigError, EnvError
-from rlcli.envs.config import GymConfig
+from rlcli.envs.config import AtariConfig, GymConfig, evaluation_config, short_name
 from rlcli.envs.probe import probe
+from tests.probes import IndexConfig
 
 MODULE = """
 import gymnasium
@@ -132,3 +133,17 @@ def test_evaluation_uses_the_same_environment():
     config = GymConfig(id="CartPole-v1")
 
     assert config.for_evaluation() is config
+
+
+def test_a_config_with_nothing_but_build_is_evaluated_and_named_too():
+    config = IndexConfig()
+
+    assert evaluation_config(config) is config
+    assert short_name(config) == "index"
+
+
+def test_a_config_that_says_more_is_asked():
+    config = AtariConfig(game="ALE/MsPacman-v5")
+
+    assert evaluation_config(config) == config.for_evaluation()
+    assert short_name(config) == "ms_pacman"

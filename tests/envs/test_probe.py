@@ -51,6 +51,10 @@ def test_example_is_a_copy_of_its_own():
     assert second.example_obs.max() == 0
 
 
+def test_example_action_survives_an_env_that_writes_into_its_action():
+    assert probe(DictConfig()).example_action.all()
+
+
 @pytest.mark.parametrize(
     ("fault", "line"),
     [

@@ -270,6 +270,20 @@ def test_envs_may_reuse_their_arrays():
     assert obs[:, 0].tolist() == [[0, 0], [0, 1], [0, 2], [0, 3], [0, 3]]
 
 
+def test_envs_may_share_one_array():
+    env = InProcessVectorEnv(ReuseConfig(), [0, 1], seed=0)
+    env._envs[1].array = env._envs[0].array
+    obs = np.zeros((2, 2), np.float32)
+    env.reset(obs)
+    env._envs[1].lengths = [9]
+
+    for _ in range(5):
+        env.send(np.zeros(2, np.int64), autoreset=False)
+        env.recv(obs)
+
+    assert obs.tolist() == [[0, 3], [0, 5]]
+
+
 def test_discrete_actions_count_from_0_whatever_the_spaces_start():
     env = InProcessVectorEnv(StartConfig(), [0, 1, 2], seed=0)
 

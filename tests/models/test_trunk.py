@@ -51,6 +51,8 @@ def test_channels_last_image_is_turned_round():
     ("space", "obs", "expected"),
     [
         (spaces.Discrete(3), torch.tensor([2, 0]), [[0, 0, 1], [1, 0, 0]]),
+        (spaces.Discrete(3, start=5), torch.tensor([5, 7]), [[1, 0, 0], [0, 0, 1]]),
+        (spaces.MultiDiscrete([2, 3], start=[1, 4]), torch.tensor([[2, 4]]), [[0, 1, 1, 0, 0]]),
         (spaces.MultiDiscrete([2, 3]), torch.tensor([[1, 2]]), [[0, 1, 0, 0, 1]]),
         (spaces.MultiBinary(2), torch.tensor([[1, 0]], dtype=torch.int8), [[1, 0]]),
         (spaces.Box(0, 1, (2, 2)), torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]), [[1, 2, 3, 4]]),
