@@ -176,6 +176,7 @@ def _recording(config: RunConfig, folder: Path, algo: Algo) -> Iterator[RunRecor
         try:
             yield RunRecord(stats, csv, console, snapshots, as_dict(config))
         except BaseException as error:
+            error.run_dir = folder  # type: ignore[attr-defined]  # tells the command line where the traceback belongs
             _say_how_to_go_on(console, folder, error)
             raise
         console.say(f"done: {folder}")

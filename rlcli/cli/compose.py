@@ -37,6 +37,8 @@ class Plan:
     multirun: bool
     sweep_dir: Path
     """Where Hydra keeps a sweep; not made yet."""
+    environment: dict[str, str]
+    """Environment variables of a single job (hydra.job.env_set)."""
 
 
 def prepare(request: Request) -> None:
@@ -84,7 +86,11 @@ def plan(request: Request, *, across: bool = True) -> Plan:
                 configs = _checked(request, jobs, raw)
             else:
                 configs = [to_config(base, base.hydra.runtime.choices, raw, across=across)]
-        return Plan(texts, [as_typed(job) for job in jobs], configs, multirun, Path(str(base.hydra.sweep.dir)))
+        if base.hydra.callbacks and not multirun:
+            raise ConfigError("hydra.callbacks: Hydra calls them in a sweep (-m), not in a single run")
+        environment = {str(name): str(value) for name, value in base.hydra.job.env_set.items()}
+        folder = Path(str(base.hydra.sweep.dir))
+        return Plan(texts, [as_typed(job) for job in jobs], configs, multirun, folder, environment)
 
 
 def hydra_overrides(request: Request) -> list[str]:

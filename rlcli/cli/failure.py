@@ -11,7 +11,11 @@ from rlcli.core.errors import EnvError, WorkerError
 LOG_FILE = "debug.log"
 
 _PACKAGE = re.escape(str(Path(__file__).resolve().parents[1]))
-_OURS = re.compile(rf"{_PACKAGE}[\\/]|<frozen |.*[\\/](hydra|omegaconf|multiprocessing)[\\/]")
+_OURS = re.compile(rf"{_PACKAGE}[\\/]|<frozen |.*[\\/](hydra|omegaconf|multiprocessing|gymnasium)[\\/]")
+_CHAIN = re.compile(
+    r"\n\n(?:The above exception was the direct cause of the following exception"
+    r"|During handling of the above exception, another exception occurred):\n\n"
+)
 
 
 def failure_text(error: BaseException, *, full: bool = False) -> str:
@@ -47,17 +51,22 @@ def run_folder(error: BaseException) -> Path | None:
 
 
 def _theirs(text: str) -> str:
-    """A traceback without the frames of rlcli, Hydra and multiprocessing; whole if nothing would be left."""
+    """A chain of tracebacks without the frames of rlcli and what lies under it; whole if nothing would be left."""
+    blocks = [trimmed for block in _CHAIN.split(text) if (trimmed := _trimmed(block))]
+    lines = "\n\n".join(blocks) or text.rstrip("\n")
+    return f"{lines}\n" if lines else ""
+
+
+def _trimmed(block: str) -> str:
+    """One traceback with the user's frames alone, empty if it has none."""
     kept: list[str] = []
-    frames, dropped, skipping = 0, 0, False
-    for line in text.splitlines():
-        found = re.match(r'  File "([^"]*)"', line)
-        if found:
+    n_frames, skipping = 0, False
+    for line in block.strip("\n").splitlines():
+        if found := re.match(r'  File "([^"]*)"', line):
             skipping = bool(_OURS.match(found[1]))
-            frames, dropped = frames + 1, dropped + skipping
+            n_frames += not skipping
         elif not line.startswith(("    ", "  [Previous")):
             skipping = False
         if not skipping:
             kept.append(line)
-    lines = text.splitlines() if frames == dropped else kept
-    return "".join(f"{line}\n" for line in lines)
+    return "\n".join(kept) if n_frames else ""

@@ -1,4 +1,4 @@
-"""The verb ``train``: check everything, then hand over to Hydra, which runs one job or many."""
+"""The verb ``train``: compose and check everything, then run one job here, or hand many over to Hydra's launcher."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlcli.cli import argv, compose, failure, helptext, sweep
 from rlcli.cli.argv import Request
+from rlcli.cli.compose import Plan
 from rlcli.cli.config import RunConfig
 from rlcli.cli.messages import translated
 from rlcli.core.errors import ConfigError
@@ -55,7 +56,13 @@ def train(overrides: Sequence[str]) -> Path:
     plan = compose.plan(request)
     if plan.multirun:
         raise ConfigError("rlcli.train does one run, these overrides ask for a sweep")
-    return run_one(plan.configs[0], ["rlcli", "train", *overrides])
+    return run_single(plan, ["rlcli", "train", *overrides])
+
+
+def run_single(plan: Plan, words: Sequence[str]) -> Path:
+    """Run the one job of a plan; see run_one."""
+    os.environ.update(plan.environment)
+    return run_one(plan.configs[0], words)
 
 
 def run_one(config: RunConfig, words: Sequence[str]) -> Path:
@@ -96,10 +103,7 @@ def _command(words: Sequence[str]) -> int:
     plan = compose.plan(request)
     if plan.multirun:
         return sweep.run(request, plan, lambda overrides, task: _hydra(request, [*overrides, "--multirun"], task))
-    results: list[Any] = []
-    _hydra(request, plan.overrides, _capturing(results, ["rlcli", "train", *words], request))
-    if isinstance(results[0], BaseException):
-        raise results[0]
+    run_single(plan, ["rlcli", "train", *words])
     return DONE
 
 
@@ -119,21 +123,6 @@ def _show(request: Request) -> int:
 
 def _nothing(cfg: DictConfig) -> None:
     """A task that is never run."""
-
-
-def _capturing(results: list[Any], words: Sequence[str], request: Request) -> Callable[[DictConfig], None]:
-    """The task of a single run; hands its exception over, since one that it raises Hydra announces in its own words."""
-
-    def task(cfg: DictConfig) -> None:
-        from hydra.core.hydra_config import HydraConfig
-
-        try:
-            config = compose.to_config(cfg, HydraConfig.get().runtime.choices, request.overrides)
-            results.append(run_one(config, words))
-        except Exception as error:
-            results.append(error)
-
-    return task
 
 
 def _hydra(request: Request, words: Sequence[str], task: Callable[[DictConfig], None]) -> None:

@@ -1,5 +1,6 @@
 """The command line in this process, with the wiring behind it replaced: what is tested is what reaches it."""
 
+import gc
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rlcli.register
-from rlcli.cli import build
+from rlcli.cli import argv, build, compose
 from rlcli.cli.main import main
 
 
@@ -24,10 +25,10 @@ class Cli:
     out: str = ""
     err: str = ""
 
-    def __call__(self, *argv: str) -> int:
+    def __call__(self, *words: str) -> int:
         self.configs.clear()
         self.words.clear()
-        code = main(argv)
+        code = main(words)
         self.out, self.err = self.capsys.readouterr()
         return code
 
@@ -36,13 +37,20 @@ class Cli:
         (config,) = self.configs
         return config
 
+    def planned(self, *words: str):
+        """The configuration that these words ask for, without the run."""
+        request = argv.parse(words)
+        compose.prepare(request)
+        (config,) = compose.plan(request).configs
+        return config
+
     def left_on_disk(self) -> list[str]:
         return sorted(str(p.relative_to(self.folder)) for p in self.folder.rglob("*"))
 
-    def _run(self, config, checked, argv):
+    def _run(self, config, checked, words):
         assert checked == f"checked {config.seed}"
         self.configs.append(config)
-        self.words.append(argv)
+        self.words.append(words)
         if config.seed in self.failures:
             raise self.failures[config.seed]
         return Path("runs") / f"seed{config.seed}"
@@ -82,3 +90,11 @@ def my_package(tmp_path):
     yield conf
     for name in [n for n in sys.modules if n.startswith("my_pkg")]:
         del sys.modules[name]
+
+
+@pytest.fixture(autouse=True)
+def no_collection():
+    """Hydra makes so many small objects that looking for cycles among them takes half of a test's time."""
+    gc.disable()
+    yield
+    gc.enable()

@@ -67,6 +67,7 @@ BAD = [
     ("-cn nothing", "-cn: there is no nothing.yaml in "),
     ("hydra.searchpath=[file:///nowhere]", "hydra.searchpath: there is no folder '/nowhere'"),
     ("hydra.searchpath=/nowhere", "hydra.searchpath: '/nowhere' is not a list"),
+    ("+hydra.callbacks.c._target_=x", "hydra.callbacks: Hydra calls them in a sweep (-m), not in a single run"),
     ("hydra.run.dir=x", "hydra.run.dir: rlcli makes the run folder itself; use run_dir=PATH"),
     # user code
     ("imports=[no_such_module]", "imports: cannot import 'no_such_module': ModuleNotFoundError"),

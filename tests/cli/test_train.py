@@ -1,5 +1,6 @@
 """Requests that can be met: what reaches the run, and how its end is told."""
 
+import os
 import shlex
 import subprocess
 import sys
@@ -31,9 +32,8 @@ def test_the_default_is_dqn_on_pong_in_one_process(cli):
 
 
 def test_groups_values_and_experiments_reach_the_run(cli):
-    assert cli("train", "experiment=quickstart", "model.mlp_hidden=[8]", "algo.discount=0.5", "env.kwargs.a=1") == 0
+    config = cli.planned("experiment=quickstart", "model.mlp_hidden=[8]", "algo.discount=0.5", "env.kwargs.a=1")
 
-    config = cli.config
     assert "cartpole" == config.choices["env"]
     assert [8] == config.model.mlp_hidden
     assert 0.5 == config.algo.discount
@@ -41,9 +41,7 @@ def test_groups_values_and_experiments_reach_the_run(cli):
 
 
 def test_an_experiment_may_be_written_with_a_plus_as_elsewhere_with_hydra(cli):
-    assert cli("train", "+experiment=quickstart") == 0
-
-    assert cli.config.choices["experiment"] == "quickstart"
+    assert "quickstart" == cli.planned("+experiment=quickstart").choices["experiment"]
 
 
 @pytest.mark.parametrize(
@@ -61,10 +59,10 @@ def test_flags_and_overrides_come_in_any_order(cli, my_package, line):
 def test_modules_of_the_environment_variable_are_imported_and_recorded(cli, my_package, monkeypatch):
     monkeypatch.setenv("RLCLI_IMPORTS", "my_pkg")
 
-    assert cli("train", "-cd", str(my_package), "env=mine", "env.size=7") == 0
+    config = cli.planned("-cd", str(my_package), "env=mine", "env.size=7")
 
-    assert cli.config.env.size == 7
-    assert cli.config.imports == ["my_pkg"]
+    assert 7 == config.env.size
+    assert ["my_pkg"] == config.imports
 
 
 def test_a_users_config_is_checked_as_any_other(cli, my_package):
@@ -87,20 +85,15 @@ def test_another_primary_config_is_taken_from_the_users_folder(cli, my_package):
 def test_a_users_folder_may_come_by_hydras_searchpath(cli, my_package, monkeypatch):
     monkeypatch.syspath_prepend(my_package.parent)
 
-    assert cli("train", f"hydra.searchpath=[file://{my_package}]", "imports=[my_pkg]", "env=mine") == 0
-
-    assert cli.config.env.size == 5
+    assert 5 == cli.planned(f"hydra.searchpath=[file://{my_package}]", "imports=[my_pkg]", "env=mine").env.size
 
 
 @pytest.mark.parametrize("name", ["a=1,b=2.pkl", "with space.pkl", 'it\'s "q".pkl', "ünï{c}#.pkl", "back\\slash.pkl"])
-@pytest.mark.parametrize("joined", [True, False])
-def test_resume_takes_any_path_and_makes_it_absolute(cli, name, joined):
+def test_resume_takes_any_path_and_makes_it_absolute(cli, name):
     (cli.folder / name).touch()
 
-    assert cli("train", *([f"--resume={name}"] if joined else ["--resume", name]), "seed=4") == 0
-
-    assert cli.config.resume == str(cli.folder / name)
-    assert cli.config.seed == 4
+    assert str(cli.folder / name) == cli.planned("--resume", name, "seed=4").resume
+    assert str(cli.folder / name) == cli.planned("seed=4", f"--resume={name}").resume
 
 
 @pytest.mark.parametrize("text", ["a=b", "a#b", "a,b", "{x}", "(x)", "ü", "a!b", "a&b", "[a", "it's", 'say "hi"'])
@@ -108,16 +101,12 @@ def test_the_quoting_that_a_message_shows_works(cli, text):
     assert cli("train", f"name={text}") == 2
     hint = shlex.split(cli.err.rpartition("quote it: ")[2])
 
-    assert cli("train", *hint) == 0
-
-    assert cli.config.name == text
+    assert text == cli.planned(*hint).name
 
 
 @pytest.mark.parametrize(("expected", "text"), [("a b", "a b"), ("2024_01", "2024_01"), ("007", "007"), ("a:b", "a:b")])
 def test_a_text_that_needs_no_quotes_comes_as_typed(cli, expected, text):
-    assert cli("train", f"name={text}") == 0
-
-    assert cli.config.name == expected
+    assert expected == cli.planned(f"name={text}").name
 
 
 def test_every_option_that_list_shows_composes():
@@ -229,6 +218,10 @@ def test_a_workers_own_traceback_is_shown_without_the_frames_of_rlcli(cli):
         f'  File "{ROOT}/rlcli/samplers/worker.py", line 5, in work\n    step()\n    ^^^^\n'
         '  File "/home/u/my_env.py", line 50, in step\n    raise ValueError("marker-7")\n'
         "ValueError: marker-7\n"
+        "\nThe above exception was the direct cause of the following exception:\n\n"
+        "Traceback (most recent call last):\n"
+        f'  File "{ROOT}/rlcli/samplers/worker.py", line 9, in work\n    raise EnvError\n'
+        "rlcli.core.errors.EnvError: env 2: marker-7\n"
     )
     cli.failures[0] = WorkerError(1, [2, 3], "ValueError: marker-7", remote)
 
@@ -241,6 +234,17 @@ def test_a_workers_own_traceback_is_shown_without_the_frames_of_rlcli(cli):
         "worker 1 (envs 2-3): ValueError: marker-7\n"
         "rlcli train: the run failed (HYDRA_FULL_ERROR=1 shows every frame)\n"
     )
+
+
+def test_a_traceback_without_a_frame_of_the_user_is_shown_whole(cli):
+    remote = (
+        f'Traceback (most recent call last):\n  File "{ROOT}/rlcli/x.py", line 5, in work\n    step()\nKeyError: 1\n'
+    )
+    cli.failures[0] = WorkerError(0, [0], "KeyError: 1", remote)
+
+    assert cli("train") == 1
+
+    assert cli.err.startswith(remote)
 
 
 def test_an_environments_own_error_is_shown_with_the_users_frames(cli):
@@ -286,6 +290,14 @@ def test_ctrl_c_gives_130(cli):
     assert cli("train") == 130
 
     assert cli.err == "rlcli train: interrupted\n"
+
+
+def test_hydras_environment_variables_are_set_for_the_run(cli, monkeypatch):
+    monkeypatch.delenv("MARKER", raising=False)
+
+    assert cli("train", "+hydra.job.env_set.MARKER=7") == 0
+
+    assert os.environ.pop("MARKER") == "7"
 
 
 # rlcli.train
