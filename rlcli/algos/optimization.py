@@ -49,8 +49,10 @@ class Optimizer:
         """
         self.adam.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
-        max_norm = float("inf") if self._max_norm is None else self._max_norm
-        norm = nn.utils.clip_grad_norm_(self._parameters, max_norm)
+        norm = nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
+        if self._max_norm is not None and not float(norm) <= self._max_norm:
+            # Only then: clip_grad_norm_ would multiply every gradient by 1 in all other steps.
+            nn.utils.clip_grads_with_norm_(self._parameters, self._max_norm, norm)
         for group in self.adam.param_groups:
             group["lr"] = self._schedule(step)
         self.adam.step()
