@@ -16,7 +16,7 @@ import gymnasium as gym
 gym.register_envs(ale_py)  # at module level: SB3's worker processes import this module again
 
 
-class Full(Exception):
+class WindowOver(Exception):
     """The measuring window is over."""
 
 
@@ -34,7 +34,7 @@ def make_callback(warm_steps: int, seconds: float):
                 self.start = now, steps
             elif self.start is not None and now - self.start[0] >= seconds:
                 self.steps_per_second = (steps - self.start[1]) / (now - self.start[0])
-                raise Full
+                raise WindowOver
 
         def _on_step(self) -> bool:
             return True
@@ -73,7 +73,7 @@ def measure(algo: str, seconds: float, seed: int) -> float:
     window = make_callback(warm, seconds)
     try:
         model.learn(10**9, callback=window)
-    except Full:
+    except WindowOver:
         env.close()
     return window.steps_per_second
 

@@ -25,7 +25,7 @@ from rlcli.samplers.evaluation import merge, n_evaluation_envs
 from rlcli.samplers.setup import SamplerSetup
 from rlcli.samplers.worker import Answer, Failure, Request, WorkerTask, run_worker
 
-_CLOSE_S = 5.0
+_CLOSE_S = 3.0
 """Time for workers to leave by themselves; after it they are killed."""
 _PROGRESS_S = 10.0
 """How often a long wait says what it waits for."""

@@ -38,7 +38,7 @@ def test_value_of_a_task_that_dies_is_lower():
 
 def test_loss_equals_a_slow_reference():
     config = replace(FAST, learning_rate=1e-9, entropy_loss_coeff=0.3)
-    agent, algo, samples, metrics = train(WanderConfig(), config, 3, batch_T=12, n_envs=3)
+    agent, _, samples, metrics = train(WanderConfig(), config, 3, batch_T=12, n_envs=3)
     logits, value = agent.model(samples.obs.flatten(0, 1))
     logits, value = logits.view(13, 3, -1).detach(), value.view(13, 3).detach()
 

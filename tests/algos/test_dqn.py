@@ -184,7 +184,7 @@ def test_replay_ratio_is_kept_to_the_last_batch(ratio, batch_size):
 
 
 def test_nothing_is_learned_before_min_steps():
-    agent, algo, step, metrics = train(ConstantConfig(False), replace(FAST, min_steps_learn=10**6), 5)
+    _, algo, _, metrics = train(ConstantConfig(False), replace(FAST, min_steps_learn=10**6), 5)
 
     assert 0 == algo.n_updates
     assert {name: [] for name in algo.metrics} == dict(metrics)

@@ -20,13 +20,18 @@ def failing(fault, at=50):
     return WanderConfig(fault=fault, at=at, victim=integer_seed(0, Purpose.ENV, 3))
 
 
+def collect_often(sampler):
+    for _ in range(20):
+        sampler.collect(0)
+
+
 def run_to_failure(env, timeout_s=600.0):
     before = set(psutil.Process().children(recursive=True))
     config = CpuConfig(20, 5, 2, max_decorrelation_steps=0)
-    with contextlib.closing(config.build(make_setup(env))) as sampler, pytest.raises(WorkerError) as caught:
+    with contextlib.closing(config.build(make_setup(env))) as sampler:
         sampler._timeout_s = timeout_s  # not in the config: the start of the processes has no bound on a busy machine
-        for _ in range(20):
-            sampler.collect(0)
+        with pytest.raises(WorkerError) as caught:
+            collect_often(sampler)
     time.sleep(0.2)
     left = [
         p for p in psutil.Process().children(recursive=True) if p not in before and "spawn_main" in str(p.cmdline())
@@ -92,7 +97,7 @@ def test_workers_leave_when_the_parent_is_killed(tmp_path):
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
     root = Path(__file__).parents[2]
-    shm_before = set(os.listdir("/dev/shm"))
+    shm_before = set(Path("/dev/shm").iterdir())
     parent = subprocess.Popen(
         [sys.executable, str(script)], stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(root)}, text=True
     )
@@ -105,4 +110,4 @@ def test_workers_leave_when_the_parent_is_killed(tmp_path):
     while any(psutil.pid_exists(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not any(psutil.pid_exists(pid) for pid in pids)
-    assert set(os.listdir("/dev/shm")) <= shm_before
+    assert set(Path("/dev/shm").iterdir()) <= shm_before
