@@ -1,3 +1,4 @@
+import contextlib
 import csv
 import math
 import resource
@@ -15,12 +16,15 @@ def log(tmp_path):
     log.close()
 
 
-@pytest.fixture
-def no_room():
-    """Lets no file grow beyond some bytes, as a full disk would."""
+@contextlib.contextmanager
+def no_room(size):
+    """Lets no file grow beyond some bytes, as a full disk would; for the call alone, since pytest writes files too."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_header_is_on_disk_before_the_first_row(log):
@@ -101,11 +105,10 @@ def test_closing_twice_is_fine_and_writing_afterwards_is_not(log):
         log.write({"a": 1})
 
 
-def test_row_that_finds_no_room_is_taken_back_whole(log, no_room):
+def test_row_that_finds_no_room_is_taken_back_whole(log):
     log.write({"a": 1, "b": 2})
-    no_room(10)
 
-    with pytest.raises(OSError, match=r"progress\.csv"):
+    with pytest.raises(OSError, match=r"progress\.csv"), no_room(10):
         log.write({"a": 3, "b": 4})
     assert log.path.read_text() == "a,b\n1,2\n"
 
