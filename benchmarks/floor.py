@@ -1,45 +1,54 @@
 """The floors: bare emulator calls and bare torch, with nothing of any library around them.
 
-Each prints one line of JSON: ``{"steps_per_second": ...}``.
+As a script it prints one line of JSON: ``{"steps_per_second": ...}``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import time
 
 import numpy as np
 
 
-def raw_env(seconds: float, seed: int) -> float:
-    """Agent steps per second of one bare Pong: four acts, two screens, max, resize to 84x84, random actions."""
-    import ale_py
-    import cv2
-    from ale_py import roms
+class BarePong:
+    """One emulator: a step is four acts, two screens, max, resize to 84x84; random actions."""
 
-    cv2.setNumThreads(1)
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-    ale = ale_py.ALEInterface()
-    ale.setInt("random_seed", seed)
-    ale.setFloat("repeat_action_probability", 0.0)
-    ale.loadROM(roms.get_rom_path("pong"))
-    actions = ale.getMinimalActionSet()
-    draws = np.random.default_rng(seed).integers(len(actions), size=4096)
-    before, last = np.zeros((210, 160), np.uint8), np.zeros((210, 160), np.uint8)
-    n, start = 0, time.perf_counter()
-    while n % 64 or time.perf_counter() - start < seconds:
-        action = actions[draws[n % 4096]]
-        ale.act(action), ale.act(action), ale.act(action)
-        ale.getScreenGrayscale(before)
-        ale.act(action)
-        ale.getScreenGrayscale(last)
-        cv2.resize(np.maximum(before, last, out=last), (84, 84), interpolation=cv2.INTER_AREA)
-        if ale.game_over():
-            ale.reset_game()
-        n += 1
-    return n / (time.perf_counter() - start)
+    def __init__(self, seed: int) -> None:
+        import ale_py
+        import cv2
+        from ale_py import roms
+
+        cv2.setNumThreads(1)
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        self.ale = ale_py.ALEInterface()
+        self.ale.setInt("random_seed", seed)
+        self.ale.setFloat("repeat_action_probability", 0.0)
+        self.ale.loadROM(roms.get_rom_path("pong"))
+        self.actions = self.ale.getMinimalActionSet()
+        self.draws = np.random.default_rng(seed).integers(len(self.actions), size=4096)
+        self.n = 0
+
+    def rate(self, seconds: float) -> float:
+        """Steps per second over one window."""
+        import cv2
+
+        ale, actions, draws = self.ale, self.actions, self.draws
+        before, last = np.zeros((210, 160), np.uint8), np.zeros((210, 160), np.uint8)
+        n, start = 0, time.perf_counter()
+        while n % 64 or time.perf_counter() - start < seconds:
+            action = actions[draws[(self.n + n) % 4096]]
+            ale.act(action), ale.act(action), ale.act(action)
+            ale.getScreenGrayscale(before)
+            ale.act(action)
+            ale.getScreenGrayscale(last)
+            cv2.resize(np.maximum(before, last, out=last), (84, 84), interpolation=cv2.INTER_AREA)
+            if ale.game_over():
+                ale.reset_game()
+            n += 1
+        self.n += n
+        return n / (time.perf_counter() - start)
 
 
 def dqn(seconds: float, seed: int) -> float:
@@ -47,7 +56,7 @@ def dqn(seconds: float, seed: int) -> float:
 
     The update: two forwards, backward, clipping, fused Adam, fp32, in the faster of the two memory layouts.
     """
-    env_s = 1 / raw_env(seconds / 4, seed)
+    env_s = 1 / BarePong(seed).rate(seconds / 4)
     parts = [_dqn_parts(seconds / 4, layout) for layout in ("contiguous_format", "channels_last")]
     return 1 / (env_s + min(forward + update / 4 for forward, update in parts))
 
@@ -98,30 +107,10 @@ def _seconds_each(f, seconds: float) -> float:
     return (time.perf_counter() - start) / n
 
 
-def _child(seconds: float, seed: int, barrier, queue) -> None:
-    barrier.wait()
-    queue.put(raw_env(seconds, seed))
-
-
-def raw_env_twice(seconds: float, seed: int) -> float:
-    """The sum of two bare Pongs in two processes at once: what the machine's two cores give."""
-    context = multiprocessing.get_context("spawn")
-    barrier, queue = context.Barrier(2), context.Queue()
-    children = [context.Process(target=_child, args=(seconds, seed + i, barrier, queue)) for i in range(2)]
-    for child in children:
-        child.start()
-    total = sum(queue.get() for _ in children)
-    for child in children:
-        child.join()
-    return total
-
-
-FLOORS = {"raw_env": raw_env, "raw_env_twice": raw_env_twice, "dqn": dqn}
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=FLOORS)
+    parser.add_argument("name", choices=("dqn",))
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    print(json.dumps({"steps_per_second": FLOORS[args.name](args.seconds, args.seed)}))
+    print(json.dumps({"steps_per_second": dqn(args.seconds, args.seed)}))

@@ -1,93 +1,19 @@
-"""rlcli's side of the benchmarks; each prints one line of JSON: ``{"steps_per_second": ...}``.
+"""rlcli's side of the training benchmarks; each prints one line of JSON: ``{"steps_per_second": ...}``.
 
-``train_*`` run the command line itself, logging, snapshots and all, and read its progress.csv.
+They run the command line itself, logging, snapshots and all, and read its progress.csv.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import csv
 import json
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-import numpy as np
-
 PONG = ["env=pong", "env.fire_reset=true", "device=cpu", "logger.ui=quiet", "sampler.max_decorrelation_steps=0"]
-
-
-def env(seconds: float, seed: int) -> float:
-    """Agent steps per second of one AtariEnv with random actions."""
-    from rlcli.envs.config import AtariConfig
-
-    pong = AtariConfig("pong", fire_reset=False, noop_max=0).build()
-    pong.reset(seed=seed)
-    draws = np.random.default_rng(seed).integers(int(pong.action_space.n), size=4096).tolist()
-    n, start = 0, time.perf_counter()
-    while n % 64 or time.perf_counter() - start < seconds:
-        _, _, terminated, truncated, _ = pong.step(draws[n % 4096])
-        if terminated or truncated:
-            pong.reset()
-        n += 1
-    return n / (time.perf_counter() - start)
-
-
-class FreeAgent:
-    """Takes the action that the uniform says; no network."""
-
-    n_uniforms = 1
-
-    def initial_state(self, n_envs):
-        return None
-
-    def act(self, obs, state, uniforms, *, env_ids, step, explore):
-        from rlcli.core.protocols import Act
-
-        return Act(action=(uniforms[:, 0] * 6).long(), record=None, state=None)
-
-    def state_dict(self):
-        return {}
-
-    def load_state_dict(self, state):
-        pass
-
-    def share_memory(self):
-        pass
-
-    def to(self, device):
-        pass
-
-
-def cpu_sampler(seconds: float, seed: int) -> float:
-    """Agent steps per second of the cpu sampler with 2 workers, 16 envs x 20 steps, and a policy that costs nothing."""
-    from rlcli.envs.config import AtariConfig
-    from rlcli.envs.probe import probe
-    from rlcli.samplers.config import CpuConfig
-    from rlcli.samplers.setup import SamplerSetup
-
-    pong = AtariConfig("pong")
-    setup = SamplerSetup(
-        env=pong,
-        eval_env=pong,
-        spec=probe(pong),
-        agent=FreeAgent(),
-        seed=seed,
-        discount=0.99,
-        eval_n_envs=0,
-        eval_n_episodes=1,
-        eval_max_steps=1,
-        say=lambda line: None,
-    )
-    with contextlib.closing(CpuConfig(batch_T=20, batch_B=16, n_workers=2).build(setup)) as sampler:
-        sampler.collect(0)
-        steps, start = 0, time.perf_counter()
-        while time.perf_counter() - start < seconds:
-            steps += sampler.collect(steps).n_steps
-        return steps / (time.perf_counter() - start)
 
 
 def train_dqn(seconds: float, seed: int) -> float:
@@ -125,7 +51,7 @@ def _train(overrides: list[str], *, warm_steps: int, n_steps: int, seed: int) ->
     return (last_step - first_step) / (last_s - first_s)
 
 
-OURS = {"env": env, "cpu_sampler": cpu_sampler, "train_dqn": train_dqn, "train_a2c": train_a2c}
+OURS = {"train_dqn": train_dqn, "train_a2c": train_a2c}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
