@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from rlcli.core.options import option
 
@@ -43,6 +43,8 @@ class SerialConfig:
 @dataclass
 class CpuConfig:
     """Worker processes that step environments and choose actions on the CPU, each for its slice of the batch."""
+
+    has_workers: ClassVar[bool] = True
 
     batch_T: int = option(5, _BATCH_T, ge=1)
     batch_B: int = option(16, _BATCH_B, ge=1)
