@@ -4,7 +4,7 @@ Prints one line of JSON with the median, smallest and largest ratio over the win
 large on shared ones, meets both sides alike.
 
 env: one AtariEnv against one bare emulator (over_bare).
-cpu: the cpu sampler, 2 workers, 16 environments x 20 steps, a policy that costs nothing, against twice one process that
+cpu: the cpu sampler, 2 workers, 16 environments x 64 steps, a policy that costs nothing, against twice one process that
 steps 8 of our environments in a plain loop (over_twice_one), and against two such processes at once (over_two_at_once),
 which is what the machine's second core gives beside the first.
 """
@@ -112,7 +112,7 @@ def _cpu_sampler():
         eval_max_steps=1,
         say=lambda line: None,
     )
-    return CpuConfig(batch_T=20, batch_B=16, n_workers=2).build(setup)
+    return CpuConfig(batch_T=64, batch_B=16, n_workers=2).build(setup)
 
 
 def _rate_of(sampler) -> float:

@@ -103,8 +103,8 @@ def _context(config: RunConfig, spec: EnvSpec) -> BuildContext:
 def _let_idle_threads_rest(config: RunConfig) -> None:
     """Where workers share the CPUs, shorten the milliseconds for which torch's idle threads spin beside them.
 
-    Measured on two cores: workers sample 15 % faster, and the learner is no slower. OpenMP reads the variable when torch
-    is loaded, so it has no effect on a later run in the same process.
+    Measured on two cores: workers sample 15 % faster, and the learner is no slower. OpenMP reads the variable when
+    torch is loaded, so it has no effect on a later run in the same process.
     """
     if getattr(config.sampler, "has_workers", False):
         os.environ.setdefault("GOMP_SPINCOUNT", "20000")
