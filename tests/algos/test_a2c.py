@@ -1,4 +1,3 @@
-import contextlib
 from dataclasses import replace
 
 import pytest
@@ -6,22 +5,10 @@ import torch
 
 from rlcli.agents.categorical import CategoricalAgent
 from rlcli.algos.a2c_config import A2CConfig
-from rlcli.samplers.config import SerialConfig
-from tests.algos.test_dqn import ConstantConfig, build
-from tests.sampler_probes import WanderConfig, make_setup
+from tests.learning_probes import ConstantConfig, train
+from tests.sampler_probes import WanderConfig
 
 FAST = A2CConfig(discount=0.9, learning_rate=3e-2, gae_lambda=0.95, clip_grad_norm=None)
-
-
-def train(env, config, n_iterations, batch_T=10, n_envs=4):
-    agent, algo = build(env, config, n_envs)
-    step = 0
-    with contextlib.closing(SerialConfig(batch_T, n_envs).build(make_setup(env, agent))) as sampler:
-        for _ in range(n_iterations):
-            got = sampler.collect(step)
-            step += got.n_steps
-            metrics = algo.update(got.samples, step=step)
-    return agent, algo, got.samples, metrics
 
 
 def test_value_of_an_endless_task_cut_by_the_clock_is_ten():
@@ -38,7 +25,7 @@ def test_value_of_a_task_that_dies_is_lower():
 
 def test_loss_equals_a_slow_reference():
     config = replace(FAST, learning_rate=1e-9, entropy_loss_coeff=0.3)
-    agent, _, samples, metrics = train(WanderConfig(), config, 3, batch_T=12, n_envs=3)
+    agent, _, _, samples, metrics = train(WanderConfig(), config, 3, batch_T=12, n_envs=3)
     logits, value = agent.model(samples.obs.flatten(0, 1))
     logits, value = logits.view(13, 3, -1).detach(), value.view(13, 3).detach()
 
@@ -65,7 +52,7 @@ def test_loss_equals_a_slow_reference():
 
 
 def test_samples_consumed_are_the_valid_ones():
-    _, algo, samples, _ = train(WanderConfig(), FAST, 1)
+    _, algo, _, samples, _ = train(WanderConfig(), FAST, 1)
 
     assert int(samples.valid.sum()) == algo.n_consumed < samples.valid.numel()
 
@@ -82,7 +69,7 @@ def test_normalised_advantages_have_mean_zero_and_deviation_one_over_valid_rows(
 
 
 def test_agent_records_the_value_that_the_model_gives():
-    agent, _, samples, _ = train(WanderConfig(), replace(FAST, learning_rate=1e-12), 1)
+    agent, _, _, samples, _ = train(WanderConfig(), replace(FAST, learning_rate=1e-12), 1)
 
     assert isinstance(agent, CategoricalAgent)
     torch.testing.assert_close(agent.model(samples.obs[:-1].flatten(0, 1))[1].view(10, 4), samples.record["value"])

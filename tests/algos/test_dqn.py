@@ -1,82 +1,15 @@
 import contextlib
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import gymnasium
-import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
 
-from rlcli.agents.epsilon_config import ConstantEpsilon
 from rlcli.algos.dqn_config import DQNConfig
-from rlcli.core.context import BuildContext
 from rlcli.envs.probe import probe
-from rlcli.models.config import AutoModelConfig
-from rlcli.replay.config import UniformReplayConfig
 from rlcli.samplers.config import SerialConfig
+from tests.learning_probes import ConstantConfig, build, train
 from tests.sampler_probes import WanderConfig, make_setup
-
-
-class ConstantEnv(gymnasium.Env):
-    """One observation, reward 1, over after 20 steps: by the clock or by death."""
-
-    observation_space = spaces.Box(0, 1, (2,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def __init__(self, dies):
-        self.dies = dies
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return np.ones(2, np.float32), {}
-
-    def step(self, action):
-        self.t += 1
-        over = self.t == 20
-        return np.ones(2, np.float32), 1.0, over and self.dies, over and not self.dies, {}
-
-
-@dataclass
-class ConstantConfig:
-    dies: bool
-    kind: str = "constant"
-
-    def build(self):
-        return ConstantEnv(self.dies)
-
-    def for_evaluation(self):
-        return self
-
-
-def build(env, config, n_envs=4, **changes):
-    torch.manual_seed(0)
-    context = BuildContext(
-        spec=probe(env),
-        seed=0,
-        n_steps=10_000,
-        n_envs=n_envs,
-        device="cpu",
-        model=AutoModelConfig(mlp_hidden=[16]),
-        epsilon=ConstantEpsilon(0.5),
-        replay=UniformReplayConfig(size=5_000),
-    )
-    context = replace(context, **changes)
-    agent = config.build_agent(context)
-    return agent, config.build(context, agent)
-
-
-def train(env, config, n_iterations, batch_T=10, n_envs=4):
-    agent, algo = build(env, config, n_envs)
-    step = 0
-    with contextlib.closing(SerialConfig(batch_T, n_envs).build(make_setup(env, agent))) as sampler:
-        for _ in range(n_iterations):
-            got = sampler.collect(step)
-            step += got.n_steps
-            metrics = algo.update(got.samples, step=step)
-    return agent, algo, step, metrics
-
 
 FAST = DQNConfig(
     discount=0.9, learning_rate=3e-2, batch_size=32, min_steps_learn=100, target_update_interval=10, replay_ratio=32
@@ -116,7 +49,7 @@ def test_value_of_a_task_that_dies_after_twenty_steps_is_lower():
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_loss_equals_a_slow_reference(double, n_step):
     config = replace(FAST, double_dqn=double, n_step_return=n_step, min_steps_learn=10**6, delta_clip=0.7)
-    _, algo, _, _ = train(WanderConfig(), config, 10)
+    algo = train(WanderConfig(), config, 10).algo
     torch.manual_seed(1)
     for p in algo._model.parameters():
         p.data.add_(0.3 * torch.randn_like(p))
@@ -184,7 +117,7 @@ def test_replay_ratio_is_kept_to_the_last_batch(ratio, batch_size):
 
 
 def test_nothing_is_learned_before_min_steps():
-    _, algo, _, metrics = train(ConstantConfig(False), replace(FAST, min_steps_learn=10**6), 5)
+    _, algo, _, _, metrics = train(ConstantConfig(False), replace(FAST, min_steps_learn=10**6), 5)
 
     assert 0 == algo.n_updates
     assert {name: [] for name in algo.metrics} == dict(metrics)
@@ -198,7 +131,7 @@ def test_learning_rate_falls_on_a_line_to_zero_at_the_budget():
 
 
 def test_loaded_optimizer_keeps_this_runs_learning_rate():
-    _, old, *_ = train(ConstantConfig(False), replace(FAST, learning_rate=0.1), 10)
+    old = train(ConstantConfig(False), replace(FAST, learning_rate=0.1), 10).algo
     _, new = build(ConstantConfig(False), replace(FAST, learning_rate=0.02))
 
     new.load_optimizer_state_dict(old.optimizer_state_dict())
@@ -219,7 +152,7 @@ def test_box_actions_are_refused_by_name():
 
 def test_gradient_is_clipped_by_its_global_norm():
     config = replace(FAST, clip_grad_norm=1e-3)
-    _, algo, _, metrics = train(ConstantConfig(False), config, 4)
+    _, algo, _, _, metrics = train(ConstantConfig(False), config, 4)
 
     norm = torch.cat([p.grad.flatten() for p in algo._model.parameters()]).norm().item()
 
