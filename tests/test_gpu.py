@@ -1,0 +1,25 @@
+"""Learning on a CUDA device while workers act on the CPU: make test-gpu."""
+
+import pytest
+import torch
+
+import rlcli
+from rlcli.record.snapshot import read_snapshot
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
+]
+TINY = ["env=cartpole", "n_steps=1500", "log_interval_steps=500", "eval.interval_steps=500", "eval.n_episodes=2"]
+
+
+@pytest.mark.parametrize("algo", [["algo=dqn", "algo.min_steps_learn=200", "replay.size=1000"], ["algo=a2c"]])
+@pytest.mark.parametrize("sampler", ["serial", "cpu"])
+def test_run_on_the_gpu_leaves_a_file_that_a_cpu_loads_and_trains_on(algo, sampler, tmp_path):
+    words = [*algo, *TINY, f"sampler={sampler}"]
+    on_gpu = rlcli.train([*words, "device=cuda", f"run_dir={tmp_path / 'gpu'}"])
+    on_cpu = rlcli.train([*words, "device=cpu", f"resume={on_gpu / 'params.pkl'}", f"run_dir={tmp_path / 'cpu'}"])
+
+    model = read_snapshot(on_cpu / "params.pkl")["agent_state_dict"]["model"]
+    assert {"cpu"} == {tensor.device.type for tensor in model.values()}
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in model.values())
