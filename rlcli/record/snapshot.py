@@ -283,6 +283,7 @@ def _check_archive(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
+    # a damaged header can claim encryption or a compression that zipfile meets with the 3rd and 4th of these
     except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
         raise SnapshotError(f"{path}: damaged, cut short or not a snapshot: {error}") from None
     if damaged is not None:

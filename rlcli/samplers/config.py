@@ -28,6 +28,8 @@ _RESET = (
 class SerialConfig:
     """Everything in one process."""
 
+    has_workers: ClassVar[bool] = False
+
     batch_T: int = option(5, _BATCH_T, ge=1)
     batch_B: int = option(16, _BATCH_B, ge=1)
     max_decorrelation_steps: int = option(100, _DECORRELATE, ge=0)
