@@ -9,8 +9,12 @@ from typing import Any
 
 from rlcli.core.clock import Every
 from rlcli.core.protocols import Agent, Algo, Sampler
+from rlcli.core.stop import StopSignals
 from rlcli.record.run_record import RunRecord
 from rlcli.record.snapshot import snapshot_state
+
+COLLECT_GRACE_S = 5.0
+"""How long a batch may go on being collected after a signal; an evaluation is given up at once."""
 
 
 @dataclass(frozen=True)
@@ -24,40 +28,53 @@ class RunnerOptions:
 
 
 class Runner:
-    """Collects, learns, and records, until the budget is spent.
+    """Collects, learns, and records, until the budget is spent or a signal asks for an end.
 
     Args:
-        sampler: Gathers experience with the agent.
         agent: Whose weights the algorithm trains.
         algo: Learns.
         record: Takes rows, lines and snapshots.
         options: Budget and cadence.
+        signals: Tells when to stop; None: nothing does.
     """
 
-    def __init__(self, sampler: Sampler, agent: Agent, algo: Algo, record: RunRecord, options: RunnerOptions) -> None:
-        self._sampler, self._agent, self._algo = sampler, agent, algo
+    def __init__(
+        self, agent: Agent, algo: Algo, record: RunRecord, options: RunnerOptions, signals: StopSignals | None = None
+    ) -> None:
+        self._agent, self._algo = agent, algo
         self._record, self._options = record, options
+        self._signals = signals or StopSignals()
         self.step = 0
         self.itr = 0
         self._n_rows = 0
+        self._row_itr: int | None = None
+        self._doing = "at start-up"
 
-    def run(self) -> None:
-        """Train to the budget; a run that evaluates does so before the first step, when due, and at the end."""
-        options = self._options
-        log_due, eval_due = Every(options.log_interval_steps), Every(options.eval_interval_steps)
-        if options.eval_interval_steps:
-            self._evaluate()
-            self._write_row()
-        while self.step < options.n_steps:
-            self._iterate()
-            final = self.step >= options.n_steps
-            logs, evaluates = log_due(self.step), eval_due(self.step)
-            if evaluates or (final and options.eval_interval_steps):
-                self._evaluate()
-            if logs or evaluates or final:
-                self._n_rows += 1
-                self._write_row()
-                self._record.save(self.itr, self._n_rows, final, self.state)
+    def run(self, sampler: Sampler) -> None:
+        """Train to the budget; a run that evaluates does so before the first step, when due, and at the end.
+
+        Args:
+            sampler: Gathers experience with the agent.
+
+        Raises:
+            KeyboardInterrupt: SIGINT came; unless a second one did, the last row and the final snapshot are written.
+            Stopped: The same for SIGTERM.
+            Exception: Whatever ended the run. Each has a note that says in which iteration and at which step.
+        """
+        try:
+            with self._signals.deferred(self._record.console.say):
+                self._train(sampler)
+                if self._signals.requested is not None:
+                    self._end_early()
+            self._signals.raise_if_requested()
+        except BaseException as error:
+            error.add_note(f"{self._doing}, step {self.step:,}")
+            raise
+
+    def save(self) -> None:
+        """Write the snapshots that are due at the end of a run."""
+        with self._signals.protected():
+            self._record.snapshots.save(self.itr, self.state, final=True)
 
     def state(self) -> dict[str, Any]:
         """The content of a snapshot taken now."""
@@ -70,14 +87,32 @@ class Runner:
             config=self._record.config,
         )
 
-    def _iterate(self) -> None:
+    def _train(self, sampler: Sampler) -> None:
+        options = self._options
+        log_due, eval_due = Every(options.log_interval_steps), Every(options.eval_interval_steps)
+        if options.eval_interval_steps and self._evaluate(sampler):
+            self._write_row()
+        while self.step < options.n_steps and self._iterate(sampler):
+            final = self.step >= options.n_steps
+            logs, evaluates = log_due(self.step), eval_due(self.step)
+            if evaluates or (final and options.eval_interval_steps):
+                self._evaluate(sampler)
+            if logs or evaluates or final:
+                self._record_row(final)
+
+    def _iterate(self, sampler: Sampler) -> bool:
+        """One batch, and learning from it; False if a signal came before the batch was there."""
         begin = time.perf_counter()
-        got = self._sampler.collect(self.step)
+        self._doing = f"in iteration {self.itr + 1:,}, sampling"
+        got = self._signals.unless_stopped(COLLECT_GRACE_S, lambda: sampler.collect(self.step))
+        if got is None:
+            return False
         collected = time.perf_counter()
         self.step += got.n_steps
         self.itr += 1
+        self._doing = f"in iteration {self.itr:,}, learning"
         metrics = self._algo.update(got.samples, step=self.step)
-        self._sampler.publish()
+        sampler.publish()
         sampling_s, learning_s = collected - begin, time.perf_counter() - collected
         self._record.stats.add(got)
         self._record.stats.add_metrics(metrics)
@@ -90,11 +125,32 @@ class Runner:
             sampling_s=sampling_s,
             learning_s=learning_s,
         )
+        return True
 
-    def _evaluate(self) -> None:
+    def _evaluate(self, sampler: Sampler) -> bool:
+        """Evaluate; False if a signal came before it was done."""
         begin = time.perf_counter()
-        evaluation = self._sampler.evaluate(self.step)
+        self._doing = f"after iteration {self.itr:,}, evaluating"
+        evaluation = self._signals.unless_stopped(0.0, lambda: sampler.evaluate(self.step))
+        if evaluation is None:
+            return False
         self._record.stats.add_evaluation(evaluation, time.perf_counter() - begin)
+        return True
+
+    def _end_early(self) -> None:
+        self._doing = f"after iteration {self.itr:,}"
+        if self._row_itr == self.itr:
+            self.save()
+        else:
+            self._record_row(final=True)
+
+    def _record_row(self, final: bool) -> None:
+        """Write a row and the snapshots that are due with it."""
+        self._doing = f"after iteration {self.itr:,}"
+        with self._signals.protected():
+            self._n_rows += 1
+            self._write_row()
+            self._record.save(self.itr, self._n_rows, final, self.state)
 
     def _write_row(self) -> None:
         scalars: Mapping[str, float] = self._algo.scalars(self.step)
@@ -106,3 +162,4 @@ class Runner:
             scalars=scalars,
         )
         self._record.write_row(row, self._options.n_steps)
+        self._row_itr = self.itr

@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, Sequence, Text, Tuple
 
 from rlcli.core.spec import EnvSpec
 
@@ -205,6 +205,84 @@ class DictConfig:
         return DictEnv()
 
 
+class TupleEnv(gymnasium.Env):
+    """obs = (image uint8 [1, 4, 4], {pair: (joints float32 [2], Discrete(1000))})."""
+
+    observation_space = Tuple(
+        [
+            Box(0, 255, (1, 4, 4), np.uint8),
+            Dict({"pair": Tuple([Box(-np.inf, np.inf, (2,), np.float32), Discrete(1000)])}),
+        ]
+    )
+    action_space = Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self._obs(), {}
+
+    def step(self, action):
+        self.t += 1
+        return self._obs(), 1.0, self.t == 6, False, {}
+
+    def _obs(self):
+        pair = [np.full(2, -self.t, np.float32), self.t]  # a list does as well
+        return np.full((1, 4, 4), self.t, np.uint8), {"pair": pair}
+
+
+@dataclass
+class TupleConfig:
+    def build(self) -> gymnasium.Env:
+        return TupleEnv()
+
+
+ACTION_SPACES = {
+    "discrete": Discrete(3, start=5),
+    "multi_discrete": MultiDiscrete([2, 3], dtype=np.int32, start=[1, -1]),
+    "multi_discrete of two dimensions": MultiDiscrete([[2, 3], [4, 5]]),
+    "multi_binary": MultiBinary(3),
+    "multi_binary of two dimensions": MultiBinary((2, 2)),
+    "float32": Box(-2, 2, (2,), np.float32),
+    "float64": Box(-2, 2, (2,), np.float64),
+    "float16": Box(-2, 2, (2,), np.float16),
+    "unbounded": Box(-np.inf, np.array([np.inf, 1.0], np.float32), (2,), np.float32),
+    "wide": Box(-np.finfo(np.float64).max, np.finfo(np.float64).max, (2,), np.float64),
+    "scalar": Box(-1, 1, (), np.float32),
+    "uint8": Box(0, np.array([3, 255], np.uint8), (2,), np.uint8),
+    "uint64": Box(0, np.iinfo(np.uint64).max, (2,), np.uint64),
+    "int64": Box(-5, 5, (2, 1), np.int64),
+}
+
+
+class ActionEnv(gymnasium.Env):
+    """Takes actions of one of `ACTION_SPACES`, insists on them, keeps them in ``seen`` and spoils what it was given."""
+
+    observation_space = Box(0, np.inf, (1,), np.float32)
+
+    def __init__(self, kind: str) -> None:
+        self.action_space = ACTION_SPACES[kind]
+        self.seen: list[Any] = []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self.seen.append(np.array(action))
+        if isinstance(action, np.ndarray):
+            action[...] = 0
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+
+
+@dataclass
+class ActionConfig:
+    kind: str
+
+    def build(self) -> gymnasium.Env:
+        return ActionEnv(self.kind)
+
+
 class RaisingEnv(IndexEnv):
     """Raises ValueError("marker-7") in its constructor, in its n-th reset or in its n-th step, counted over its life.
 
@@ -250,43 +328,60 @@ class RaisingConfig:
         return RaisingEnv(self.where, self.n, self.exit_code, self.sleep_s)
 
 
+SPACE_FAULTS = {
+    "no space": ("observation_space", None),
+    "text space": ("observation_space", Dict({"note": Text(5)})),
+    "graph space": ("observation_space", Tuple([Discrete(2), Graph(Discrete(2), None)])),
+    "sequence space": ("observation_space", Sequence(Discrete(2))),
+    "empty space": ("observation_space", Dict({"inner": Tuple([])})),
+    "int keys": ("observation_space", Dict({1: Discrete(2)})),
+    "uint8 space": ("observation_space", Box(0, 255, (2,), np.uint8)),
+    "float64 space": ("observation_space", Box(0, np.inf, (2,), np.float64)),
+    "tuple action": ("action_space", Tuple([Discrete(2), Discrete(2)])),
+    "dict action": ("action_space", Dict({"go": Discrete(2)})),
+}
+
+RESET_FAULTS = {
+    "reset without info": lambda obs, info: obs,
+    "reset with text": lambda obs, info: (obs, "text"),
+}
+
+STEP_FAULTS = {
+    "old step": lambda obs, reward, terminated, truncated, info: (obs, reward, terminated, info),
+    "no step": lambda *got: None,
+    "shape": lambda obs, *rest: (obs[:1], *rest),
+    "float64": lambda obs, *rest: (obs.astype(np.float64), *rest),
+    "complex": lambda obs, *rest: (obs.astype(np.complex64), *rest),
+    "ragged": lambda obs, *rest: ([[0], [0, 1]], *rest),
+    "text obs": lambda obs, *rest: (np.array(["a", "b"]), *rest),
+    "none obs": lambda obs, *rest: (None, *rest),
+    "bounds": lambda obs, *rest: (-obs, *rest),
+    "text reward": lambda obs, reward, *rest: (obs, "much", *rest),
+    "none reward": lambda obs, reward, *rest: (obs, None, *rest),
+    "two rewards": lambda obs, reward, *rest: (obs, np.ones(2), *rest),
+    "text flag": lambda obs, reward, terminated, *rest: (obs, reward, "no", *rest),
+    "none flag": lambda obs, reward, terminated, truncated, info: (obs, reward, terminated, None, info),
+    "two flags": lambda obs, reward, terminated, *rest: (obs, reward, np.zeros(2, bool), *rest),
+    "half flag": lambda obs, reward, terminated, *rest: (obs, reward, 0.5, *rest),
+    "text raw reward": lambda *got: (*got[:4], {"rlcli.raw_reward": "much"}),
+}
+
+
 class FaultyEnv(IndexEnv):
-    """Breaks its own rules in one way from its n-th step on (or in reset, where the fault lies there)."""
+    """Breaks its own rules in one way from its n-th step on (or in its spaces, or in each reset)."""
 
     def __init__(self, fault: str, n: int) -> None:
         super().__init__([100], False)
         self.fault, self.n = fault, n
-        if fault == "tuple space":
-            self.observation_space = gymnasium.spaces.Tuple([Discrete(2), Discrete(2)])
-        elif fault == "text space":
-            self.observation_space = Dict({"note": gymnasium.spaces.Text(5)})
-        elif fault == "no space":
-            self.observation_space = None
-        elif fault == "int keys":
-            self.observation_space = Dict({1: Discrete(2)})
-        elif fault == "tuple action":
-            self.action_space = gymnasium.spaces.Tuple([Discrete(2), Discrete(2)])
-        elif fault == "uint8 space":
-            self.observation_space = Box(0, 255, (2,), np.uint8)
+        if fault in SPACE_FAULTS:
+            setattr(self, *SPACE_FAULTS[fault])
 
     def reset(self, *, seed=None, options=None):
-        obs, info = super().reset(seed=seed)
-        return obs if self.fault == "reset without info" else (obs, info)
+        return RESET_FAULTS.get(self.fault, lambda *got: got)(*super().reset(seed=seed))
 
     def step(self, action):
-        obs, reward, terminated, truncated, info = super().step(action)
-        if self.t >= self.n:
-            if self.fault == "old step":
-                return obs, reward, terminated, info
-            if self.fault == "shape":
-                obs = obs[:1]
-            elif self.fault == "text reward":
-                reward = "much"
-            elif self.fault == "none obs":
-                obs = None
-            elif self.fault == "bounds":
-                obs = -obs
-        return obs, reward, terminated, truncated, info
+        got = super().step(action)
+        return STEP_FAULTS[self.fault](*got) if self.t >= self.n and self.fault in STEP_FAULTS else got
 
 
 @dataclass

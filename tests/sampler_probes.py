@@ -115,8 +115,8 @@ class TableAgent:
     def load_state_dict(self, state):
         pass
 
-    def share_memory(self):
-        pass
+    def weights(self):
+        return {}
 
     def to(self, device):
         pass
@@ -138,3 +138,75 @@ def make_setup(env=None, agent=None, **changes):
         say=lambda line: None,
     )
     return replace(setup, **changes)
+
+
+class ImageTableAgent(TableAgent):
+    """The same arithmetic on image observations."""
+
+    def act(self, obs, state, uniforms, *, env_ids, step, explore):
+        return super().act(obs.flatten(1), state, uniforms, env_ids=env_ids, step=step, explore=explore)
+
+
+class SpaceAgent(TableAgent):
+    """Actions of any action space, drawn from the uniforms; recurrent as TableAgent is."""
+
+    n_uniforms = 4
+
+    def __init__(self, space, example):
+        super().__init__()
+        self.space, self.example = space, example
+
+    def act(self, obs, state, uniforms, *, env_ids, step, explore):
+        shape = np.shape(self.example)
+        drawn = uniforms[:, : int(np.prod(shape, dtype=np.int64))].reshape(-1, *shape)
+        low, high = self._bounds()
+        count = state["count"]
+        if isinstance(self.space, spaces.Box) and np.issubdtype(self.space.dtype, np.floating):
+            action = low + drawn * (high - low)
+        else:
+            action = low + (drawn * (high - low + 1)).floor()
+        action = action.to(torch.as_tensor(self.example).dtype)
+        return Act(action=action, record={"count": count.clone()}, state={"count": count + 1})
+
+    def _bounds(self):
+        space = self.space
+        if isinstance(space, spaces.Discrete):
+            return 0, int(space.n) - 1
+        if isinstance(space, spaces.MultiDiscrete):
+            return 0, torch.as_tensor(space.nvec - 1, dtype=torch.float64)
+        if isinstance(space, spaces.MultiBinary):
+            return 0, 1
+        bounds = (np.clip(np.asarray(b, np.float64), -9, 9) for b in (space.low, space.high))
+        return tuple(torch.as_tensor(b) for b in bounds)
+
+
+class TableNetwork(torch.nn.Module):
+    """Action values of WanderEnv's observations as small whole numbers, which no batch size rounds differently."""
+
+    def forward(self, obs):
+        factors = torch.tensor([[7, 1, 2], [3, 5, 1], [1, 2, 6], [5, 3, 4]])
+        return (obs.long() @ factors % 11).float()
+
+
+class WeightAgent(TableAgent):
+    """One weight, a whole number: it is the action (modulo 3) and what is recorded."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.ones(1)
+
+    def initial_state(self, n_envs):
+        return None
+
+    def act(self, obs, state, uniforms, *, env_ids, step, explore):
+        weight = self.weight.to(torch.int64).expand(len(env_ids)).clone()
+        return Act(action=weight % 3, record={"weight": weight}, state=None)
+
+    def state_dict(self):
+        return {"weight": self.weight}
+
+    def load_state_dict(self, state):
+        self.weight.copy_(state["weight"])
+
+    def weights(self):
+        return {"weight": self.weight}

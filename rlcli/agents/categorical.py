@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -50,9 +51,9 @@ class CategoricalAgent:
         """Take over weights; strict."""
         self.model.load_state_dict(state["model"])
 
-    def share_memory(self) -> None:
-        """Move the weights to shared memory."""
-        self.model.share_memory()
+    def weights(self) -> Mapping[str, Tensor]:
+        """The model's parameters and buffers."""
+        return dict(chain(self.model.named_parameters(), self.model.named_buffers()))
 
     def to(self, device: str) -> None:
         """Move the weights to ``device``; acting happens there."""

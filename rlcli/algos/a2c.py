@@ -49,7 +49,9 @@ class A2C:
         self.n_consumed = 0
 
     def update(self, samples: Samples, *, step: int) -> Mapping[str, Sequence[float]]:
-        """One gradient step on the batch."""
+        """One gradient step on the batch; none, and no numbers, if no row of it is valid."""
+        if not samples.valid.any():  # a step on a loss of 0 would still go where Adam's momentum points
+            return {name: [] for name in self.metrics}
         config = self._config
         obs = to(samples.obs, self._device)
         valid = samples.valid.to(self._device)

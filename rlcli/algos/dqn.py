@@ -61,7 +61,7 @@ class DQN:
         self.n_consumed = 0
 
     def update(self, samples: Samples, *, step: int) -> Mapping[str, Sequence[float]]:
-        """Store one batch, then take as many gradient steps as the replay ratio owes."""
+        """Store one batch, then take as many gradient steps as the replay ratio owes for its valid rows."""
         self._replay.append(samples)
         metrics: dict[str, list[float]] = {name: [] for name in self.metrics}
         batch_size = self._config.batch_size

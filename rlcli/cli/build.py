@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcli.cli import failure
 from rlcli.cli.config import RunConfig, as_dict
 from rlcli.core.errors import ConfigError
+from rlcli.core.pickling import pickled
 from rlcli.core.spec import EnvSpec
+from rlcli.core.stop import Stopped, StopSignals
 from rlcli.envs.config import evaluation_config, short_name
 from rlcli.envs.probe import probe
 
@@ -40,7 +44,7 @@ def preflight(config: RunConfig) -> Preflight:
     """
     spec = probe(config.env, config.seed)
     n_envs = config.sampler.batch_B
-    problems = config.algo.spec_problems(spec)
+    problems = [*_sampler_problems(config), *config.algo.spec_problems(spec)]
     notes = [*spec.notes, *config.algo.notes(config.n_steps)]
     if config.replay is not None:
         problems += [f"replay.{line}" for line in config.replay.memory_problems(spec, n_envs)]
@@ -50,17 +54,36 @@ def preflight(config: RunConfig) -> Preflight:
     return Preflight(spec, tuple(notes))
 
 
-def run(config: RunConfig, checked: Preflight, argv: Sequence[str]) -> Path:
+def _sampler_problems(config: RunConfig) -> list[str]:
+    """Why the sampler does not go with the rest."""
+    sampler, chosen = config.sampler, config.choices
+    problems = []
+    if sampler.off_policy_only and config.algo.on_policy:
+        problems.append(
+            f"sampler: {chosen['sampler']} gives batches of older weights, algo={chosen['algo']} learns on-policy and "
+            "needs the newest; take serial, cpu, gpu or alternating"
+        )
+    if sampler.has_workers:
+        try:
+            pickled("env", config.env)
+        except ConfigError as error:
+            problems += error.problems
+    return problems
+
+
+def run(config: RunConfig, checked: Preflight, argv: Sequence[str], signals: StopSignals) -> Path:
     """Build and run; gives the run folder.
 
     Args:
         config: The checked configuration.
         checked: What `preflight` gave for it.
         argv: The command line, for command.txt.
+        signals: Tells when to stop.
 
     Raises:
         ConfigError: before the run folder is made.
         RlcliError: of the run itself.
+        KeyboardInterrupt, Stopped: a signal ended the run.
     """
     _let_idle_threads_rest(config)
     import torch
@@ -69,19 +92,23 @@ def run(config: RunConfig, checked: Preflight, argv: Sequence[str]) -> Path:
 
     threads = config.torch_threads or _fitting_threads(checked.spec)
     config = replace(config, device=_device(config.device), torch_threads=threads)
+    _refuse_fork_beside_cuda(config)
     torch.set_num_threads(threads)
     torch.manual_seed(integer_seed(config.seed, Purpose.INIT))
     context = _context(config, checked.spec)
     agent = config.algo.build_agent(context)
     agent.to(context.device)
     algo = config.algo.build(context, agent)
-    with contextlib.closing(algo):
+    with _closed(algo, signals):
         notes = list(checked.notes)
         if config.resume is not None:
             notes.append(_warm_start(config.resume, agent, algo, context.device))
-        folder = _make_folder(config, argv)
-        with _recording(config, folder, algo) as record:
-            _train(config, checked.spec, agent, algo, record, notes)
+        signals.raise_if_requested()  # an environment or a library being loaded may have swallowed one
+        with signals.deferred():
+            folder = _make_folder(config, argv)
+            with _recording(config, folder, algo) as record:
+                _train(config, checked.spec, agent, algo, record, notes, signals)
+    signals.raise_if_requested()
     return folder
 
 
@@ -131,6 +158,14 @@ def _device(asked: str) -> str:
     return asked
 
 
+def _refuse_fork_beside_cuda(config: RunConfig) -> None:
+    if config.device != "cpu" and config.sampler.has_workers and config.sampler.start_method == "fork":
+        raise ConfigError(
+            f"sampler.start_method: 'fork' is not allowed with device={config.device}, must be spawn or forkserver: "
+            "CUDA does not outlive a fork"
+        )
+
+
 def _warm_start(path: str, agent: Agent, algo: Algo, device: str) -> str:
     """Load a snapshot's weights and optimizer; counters stay at zero. Gives a line for the user."""
     from rlcli.core.errors import SnapshotError
@@ -177,7 +212,11 @@ def _recording(config: RunConfig, folder: Path, algo: Algo) -> Iterator[RunRecor
     from rlcli.record.stats import RunStats
 
     stats = RunStats(
-        config.logger.trajectory_window, algo.metrics, list(algo.scalars(0)), bool(config.eval.interval_steps)
+        config.logger.trajectory_window,
+        algo.metrics,
+        list(algo.scalars(0)),
+        bool(config.eval.interval_steps),
+        policy_lag=config.sampler.off_policy_only,
     )
     snapshots = Snapshots(folder, config.snapshot_mode, config.snapshot_gap)
     with (
@@ -196,7 +235,7 @@ def _recording(config: RunConfig, folder: Path, algo: Algo) -> Iterator[RunRecor
 
 def _say_how_to_go_on(console: Console, folder: Path, error: BaseException) -> None:
     saved = sorted(folder.glob("*.pkl"), key=lambda path: path.stat().st_mtime)
-    console.say(f"the run ended early: {type(error).__name__}: {error}")
+    console.say(_how_it_ended(error))
     console.say(
         f"last snapshot: {saved[-1]} (start from it: the same command with --resume {saved[-1]})"
         if saved
@@ -205,15 +244,52 @@ def _say_how_to_go_on(console: Console, folder: Path, error: BaseException) -> N
     console.say(f"run folder: {folder}")
 
 
-def _train(config: RunConfig, spec: EnvSpec, agent: Agent, algo: Algo, record: RunRecord, notes: Sequence[str]) -> None:
+def _how_it_ended(error: BaseException) -> str:
+    where = "".join(f" {note}" for note in failure.notes(error))
+    if isinstance(error, KeyboardInterrupt):
+        return f"interrupted{where}"
+    if isinstance(error, Stopped):
+        return f"{error}{where}"
+    return f"the run ended early{where}: {type(error).__name__}: {error}"
+
+
+def _train(
+    config: RunConfig,
+    spec: EnvSpec,
+    agent: Agent,
+    algo: Algo,
+    record: RunRecord,
+    notes: Sequence[str],
+    signals: StopSignals,
+) -> None:
     from rlcli.runner import Runner, RunnerOptions
 
     for note in notes:
         record.console.say(note)
     record.console.say(f"learning on {config.device} with {config.torch_threads} torch threads, seed {config.seed}")
     options = RunnerOptions(config.n_steps, config.log_interval_steps, config.eval.interval_steps)
-    with contextlib.closing(_build_sampler(config, spec, agent, record.console)) as sampler:
-        Runner(sampler, agent, algo, record, options).run()
+    runner = Runner(agent, algo, record, options, signals)
+    sampler = signals.unless_stopped(0.0, lambda: _build_sampler(config, spec, agent, record.console))
+    if sampler is not None:
+        with _closed(sampler, signals):
+            runner.run(sampler)
+    elif signals.requested == signal.SIGTERM:
+        runner.save()  # a scheduler that starts the job again can start it from here
+    signals.raise_if_requested()
+
+
+@contextlib.contextmanager
+def _closed(part: Sampler | Algo, signals: StopSignals) -> Iterator[None]:
+    """Close the part at the end, and to the end, whatever signals come meanwhile."""
+    try:
+        yield
+    finally:
+        with signals.deferred():
+            try:
+                part.close()
+            except (KeyboardInterrupt, Stopped):
+                part.close()  # a second signal cut the first attempt short; workers must not outlive the run
+                raise
 
 
 def _build_sampler(config: RunConfig, spec: EnvSpec, agent: Agent, console: Console) -> Sampler:
@@ -229,7 +305,7 @@ def _build_sampler(config: RunConfig, spec: EnvSpec, agent: Agent, console: Cons
         eval_n_envs=config.eval.n_envs if config.eval.interval_steps else 0,
         eval_n_episodes=config.eval.n_episodes,
         eval_max_steps=config.eval.max_steps,
-        learns_on_cpu=config.device == "cpu",
+        device=config.device,
         imports=tuple(config.imports),
         say=console.say,
     )

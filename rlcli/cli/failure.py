@@ -29,10 +29,11 @@ def failure_text(error: BaseException, *, full: bool = False) -> str:
     if full:
         return own
     if isinstance(error, WorkerError):
-        return f"{_theirs(error.remote_traceback)}{error}"
+        return _with_notes(f"{_theirs(error.remote_traceback)}{error}", error)
     if isinstance(error, EnvError):
         cause = error.__cause__
-        return f"{_theirs(''.join(traceback.format_exception(cause))) if cause else ''}{error}"
+        theirs = _theirs("".join(traceback.format_exception(cause))) if cause else ""
+        return _with_notes(f"{theirs}{error}", error)
     return own.rstrip("\n")
 
 
@@ -48,6 +49,15 @@ def run_folder(error: BaseException) -> Path | None:
     """The run folder that build.run noted on the exception, None if there was none."""
     folder = getattr(error, "run_dir", None)
     return None if folder is None else Path(folder)
+
+
+def notes(error: BaseException) -> list[str]:
+    """What the runner noted on the exception: in which iteration, at which step."""
+    return list(getattr(error, "__notes__", []))
+
+
+def _with_notes(text: str, error: BaseException) -> str:
+    return "\n".join([text, *notes(error)])
 
 
 def _theirs(text: str) -> str:

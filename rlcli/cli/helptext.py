@@ -31,7 +31,7 @@ examples:
   rlcli train algo=dqn sampler=cpu env=atari env.game=breakout
   rlcli list envs
 
-exit codes: 0 done, 1 the run failed, 2 the request cannot be met, 130 interrupted
+exit codes: 0 done, 1 the run failed, 2 the request cannot be met, 3 stopped by SIGTERM, 130 interrupted (Ctrl-C)
 """
 
 _TRAIN = """usage: rlcli train [group=option ...] [key=value ...] [flags]

@@ -13,7 +13,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The words after the program's name; None: those of this process.
 
     Returns:
-        The exit code: 0 done, 1 the run failed, 2 the request cannot be met, 130 interrupted.
+        The exit code: 0 done, 1 the run failed, 2 the request cannot be met, 3 stopped by SIGTERM, 130 by SIGINT.
     """
     from rlcli.cli import helptext
 

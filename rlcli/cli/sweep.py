@@ -17,6 +17,7 @@ from rlcli.cli import argv, compose, failure
 from rlcli.cli.argv import Request
 from rlcli.cli.compose import Plan
 from rlcli.core.errors import ConfigError
+from rlcli.core.stop import Stopped, StopSignals
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -40,12 +41,13 @@ class Row:
     error: str = ""
 
 
-def run(request: Request, plan: Plan, hydra_main: HydraMain) -> int:
+def run(request: Request, plan: Plan, signals: StopSignals, hydra_main: HydraMain) -> int:
     """Run every job of the plan, one after another.
 
     Args:
         request: What the user asked for.
         plan: The checked jobs.
+        signals: Tells when to stop.
         hydra_main: Hydra's command line; its launcher calls the task once a job.
 
     Returns:
@@ -53,7 +55,7 @@ def run(request: Request, plan: Plan, hydra_main: HydraMain) -> int:
 
     Raises:
         ConfigError: The sweep's folder holds another sweep.
-        KeyboardInterrupt: The user stopped the sweep; the table so far has been printed.
+        KeyboardInterrupt, Stopped: A signal stopped the job that ran, and the sweep; the table so far has been printed.
     """
     folder = _claim(plan.sweep_dir, given=_gives_folder(request))
     summary = folder / SUMMARY
@@ -63,7 +65,7 @@ def run(request: Request, plan: Plan, hydra_main: HydraMain) -> int:
     overrides.append(f"hydra.sweep.dir={argv.quoted(str(folder))}")
     full = os.environ.get("HYDRA_FULL_ERROR") == "1"
     try:
-        hydra_main(overrides, _task(request, plan, summary, full))
+        hydra_main(overrides, _task(request, plan, signals, summary, full))
     finally:
         rows = _read(summary)
         print(table(rows, plan.jobs))
@@ -83,7 +85,9 @@ def table(rows: Sequence[Row], jobs: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join([*(c.ljust(w) for c, w in zip(line, widths, strict=False)), line[-1]]) for line in cells)
 
 
-def _task(request: Request, plan: Plan, summary: Path, full: bool) -> Callable[[DictConfig], None]:
+def _task(
+    request: Request, plan: Plan, signals: StopSignals, summary: Path, full: bool
+) -> Callable[[DictConfig], None]:
     def task(cfg: DictConfig) -> None:
         from hydra.core.hydra_config import HydraConfig
 
@@ -92,12 +96,12 @@ def _task(request: Request, plan: Plan, summary: Path, full: bool) -> Callable[[
         row = Row(number, " ".join(job))
         print(f"job {number} of {len(plan.jobs)}: {row.overrides}", flush=True)
         with _recorded(row, summary, full):
-            row.run_dir = str(_run_job(request, cfg, number, job))
+            row.run_dir = str(_run_job(request, cfg, number, job, signals))
 
     return task
 
 
-def _run_job(request: Request, cfg: DictConfig, number: int, job: Sequence[str]) -> Path:
+def _run_job(request: Request, cfg: DictConfig, number: int, job: Sequence[str], signals: StopSignals) -> Path:
     from hydra.core.hydra_config import HydraConfig
 
     from rlcli.cli.train import run_one
@@ -106,7 +110,7 @@ def _run_job(request: Request, cfg: DictConfig, number: int, job: Sequence[str])
     if config.run_dir is not None:
         config.run_dir = str(Path(config.run_dir) / str(number))
     folders = [word for folder in request.config_dirs for word in ("-cd", str(folder))]
-    return run_one(config, ["rlcli", "train", *job, *folders])
+    return run_one(config, ["rlcli", "train", *job, *folders], signals)
 
 
 @contextmanager
@@ -115,8 +119,9 @@ def _recorded(row: Row, summary: Path, full: bool) -> Iterator[None]:
     start = time.monotonic()
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Stopped) as stop:
         row.status = _INTERRUPTED
+        row.run_dir = str(failure.run_folder(stop) or "")
         raise
     except (Exception, SystemExit) as error:
         row.status, row.error = _FAILED, " ".join(f"{type(error).__name__}: {error}".split())

@@ -15,12 +15,13 @@ from rlcli.cli.compose import Plan
 from rlcli.cli.config import RunConfig
 from rlcli.cli.messages import translated
 from rlcli.core.errors import ConfigError
+from rlcli.core.stop import STOPPED, Stopped, StopSignals
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
-"""Exit codes."""
+"""Exit codes, with STOPPED."""
 
 _MAX_LINES = 12
 
@@ -29,7 +30,8 @@ def command(words: Sequence[str]) -> int:
     """``rlcli train`` with these words; returns the exit code."""
     full = os.environ.get("HYDRA_FULL_ERROR") == "1"
     try:
-        return _command(words)
+        with StopSignals() as signals:
+            return _command(words, signals)
     except ConfigError as error:
         if full:
             print(failure.failure_text(error, full=True), file=sys.stderr)
@@ -38,6 +40,9 @@ def command(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("rlcli train: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except Stopped as stop:
+        print(f"rlcli train: {stop}", file=sys.stderr)
+        return STOPPED
     except Exception as error:
         text = failure.failure_text(error, full=full)
         failure.append_to_log(error, text)
@@ -49,39 +54,42 @@ def command(words: Sequence[str]) -> int:
 
 def train(overrides: Sequence[str]) -> Path:
     """See rlcli.train."""
-    request = argv.parse(list(overrides))
-    if request.multirun or request.help or request.version or request.show:
-        raise ConfigError("rlcli.train does one run from key=value texts; flags are for the command line")
-    compose.prepare(request)
-    plan = compose.plan(request)
-    if plan.multirun:
-        raise ConfigError("rlcli.train does one run, these overrides ask for a sweep")
-    return run_single(plan, ["rlcli", "train", *overrides])
+    with StopSignals() as signals:
+        request = argv.parse(list(overrides))
+        if request.multirun or request.help or request.version or request.show:
+            raise ConfigError("rlcli.train does one run from key=value texts; flags are for the command line")
+        compose.prepare(request)
+        plan = compose.plan(request)
+        if plan.multirun:
+            raise ConfigError("rlcli.train does one run, these overrides ask for a sweep")
+        return run_single(plan, ["rlcli", "train", *overrides], signals)
 
 
-def run_single(plan: Plan, words: Sequence[str]) -> Path:
+def run_single(plan: Plan, words: Sequence[str], signals: StopSignals) -> Path:
     """Run the one job of a plan; see run_one."""
     os.environ.update(plan.environment)
-    return run_one(plan.configs[0], words)
+    return run_one(plan.configs[0], words, signals)
 
 
-def run_one(config: RunConfig, words: Sequence[str]) -> Path:
+def run_one(config: RunConfig, words: Sequence[str], signals: StopSignals) -> Path:
     """Check on what only the built parts know, then run.
 
     Args:
         config: The checked configuration.
         words: The command line, for the run's command.txt.
+        signals: Tells when to stop.
 
     Returns:
         The run folder.
 
     Raises:
         ConfigError: The parts do not fit; nothing has been made on disk.
+        KeyboardInterrupt, Stopped: A signal ended the run.
         Exception: Whatever ended the run.
     """
     from rlcli.cli import build
 
-    return build.run(config, build.preflight(config), list(words))
+    return build.run(config, build.preflight(config), list(words), signals)
 
 
 def report(error: ConfigError) -> None:
@@ -92,7 +100,7 @@ def report(error: ConfigError) -> None:
         print(f"rlcli train: and {len(error.problems) - _MAX_LINES} more", file=sys.stderr)
 
 
-def _command(words: Sequence[str]) -> int:
+def _command(words: Sequence[str], signals: StopSignals) -> int:
     request = argv.parse(words)
     if request.version or request.help:
         print(helptext.version() if request.version else helptext.train(request))
@@ -102,8 +110,8 @@ def _command(words: Sequence[str]) -> int:
         return _show(request)
     plan = compose.plan(request)
     if plan.multirun:
-        return sweep.run(request, plan, lambda overrides, task: _hydra(request, [*overrides, "--multirun"], task))
-    run_single(plan, ["rlcli", "train", *words])
+        return sweep.run(request, plan, signals, lambda texts, task: _hydra(request, [*texts, "--multirun"], task))
+    run_single(plan, ["rlcli", "train", *words], signals)
     return DONE
 
 

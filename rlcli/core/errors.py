@@ -62,16 +62,29 @@ class WorkerError(RlcliError):
         env_ids: Global ids of the environments it held.
         reason: What happened, in one line.
         remote_traceback: The worker's own traceback, empty if it died without one.
+        name: What the process is called.
     """
 
-    def __init__(self, rank: int, env_ids: Sequence[int], reason: str, remote_traceback: str = "") -> None:
+    def __init__(
+        self, rank: int, env_ids: Sequence[int], reason: str, remote_traceback: str = "", name: str = "worker"
+    ) -> None:
         self.rank, self.env_ids, self.reason = rank, tuple(env_ids), reason
-        self.remote_traceback = remote_traceback
-        ids = f"{env_ids[0]}-{env_ids[-1]}" if len(env_ids) > 1 else ", ".join(map(str, env_ids))
-        super().__init__(f"worker {rank} (envs {ids}): {reason}")
+        self.remote_traceback, self.name = remote_traceback, name
+        super().__init__(f"{name} {rank} (envs {id_range(env_ids)}): {reason}")
 
-    def __reduce__(self) -> tuple[type[WorkerError], tuple[int, tuple[int, ...], str, str]]:
-        return type(self), (self.rank, self.env_ids, self.reason, self.remote_traceback)
+    def __reduce__(self) -> tuple[type[WorkerError], tuple[int, tuple[int, ...], str, str, str]]:
+        return type(self), (self.rank, self.env_ids, self.reason, self.remote_traceback, self.name)
+
+
+def id_range(ids: Sequence[int]) -> str:
+    """Sorted numbers in few words: ``0-3, 8-11``."""
+    runs: list[list[int]] = []
+    for i in sorted(ids):
+        if runs and i == runs[-1][1] + 1:
+            runs[-1][1] = i
+        else:
+            runs.append([i, i])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
 def near(word: str, options: Iterable[str], n: int = 3) -> list[str]:

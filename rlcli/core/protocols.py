@@ -89,8 +89,11 @@ class Agent(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave; strict."""
 
-    def share_memory(self) -> None:
-        """Move the weights to shared memory, so that worker processes see each change."""
+    def weights(self) -> Mapping[str, Tensor]:
+        """The tensors that acting reads, themselves and not copies, under fixed names.
+
+        A sampler may set their ``data`` to memory that it shares with its workers.
+        """
 
     def to(self, device: str) -> None:
         """Move the weights to ``device``."""

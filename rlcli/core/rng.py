@@ -1,5 +1,7 @@
 """Random streams: each hangs on (run seed, purpose, global env id) and on nothing else.
 
+(An environment that was lost with its worker begins again on streams of its next incarnation.)
+
 So the numbers that an environment or its exploration sees do not depend on the number of workers, on the batch
 sizes or on what else draws numbers.
 """
@@ -26,19 +28,27 @@ class Purpose(IntEnum):
     PROBE = 7  # the example step that fixes shapes and dtypes
 
 
-def seed_sequence(seed: int, purpose: Purpose, env_id: int = 0) -> np.random.SeedSequence:
-    """The root of one stream."""
-    return np.random.SeedSequence(seed, spawn_key=(int(purpose), env_id))
+def seed_sequence(seed: int, purpose: Purpose, env_id: int = 0, incarnation: int = 0) -> np.random.SeedSequence:
+    """The root of one stream.
+
+    Args:
+        seed: Run seed.
+        purpose: What it is for.
+        env_id: Global id.
+        incarnation: How often the environment was lost with its worker and made anew.
+    """
+    key = (int(purpose), env_id, incarnation) if incarnation else (int(purpose), env_id)
+    return np.random.SeedSequence(seed, spawn_key=key)
 
 
-def generator(seed: int, purpose: Purpose, env_id: int = 0) -> np.random.Generator:
+def generator(seed: int, purpose: Purpose, env_id: int = 0, incarnation: int = 0) -> np.random.Generator:
     """A numpy generator on one stream."""
-    return np.random.Generator(np.random.PCG64(seed_sequence(seed, purpose, env_id)))
+    return np.random.Generator(np.random.PCG64(seed_sequence(seed, purpose, env_id, incarnation)))
 
 
-def integer_seed(seed: int, purpose: Purpose, env_id: int = 0) -> int:
+def integer_seed(seed: int, purpose: Purpose, env_id: int = 0, incarnation: int = 0) -> int:
     """A seed below 2**31 for what takes plain integers (gymnasium's reset, ALE, torch)."""
-    return int(seed_sequence(seed, purpose, env_id).generate_state(1)[0] >> 1)
+    return int(seed_sequence(seed, purpose, env_id, incarnation).generate_state(1)[0] >> 1)
 
 
 class UniformStreams:
@@ -49,10 +59,11 @@ class UniformStreams:
         purpose: EXPLORE or EVAL_EXPLORE.
         env_ids: Global ids, one stream each.
         width: Uniforms per environment and step.
+        incarnation: See `seed_sequence`.
     """
 
-    def __init__(self, seed: int, purpose: Purpose, env_ids: Sequence[int], width: int) -> None:
-        self._generators = [generator(seed, purpose, i) for i in env_ids]
+    def __init__(self, seed: int, purpose: Purpose, env_ids: Sequence[int], width: int, incarnation: int = 0) -> None:
+        self._generators = [generator(seed, purpose, i, incarnation) for i in env_ids]
         self._width = width
 
     def block(self, n_steps: int) -> npt.NDArray[np.float64]:

@@ -18,6 +18,9 @@ class Samples:
     observation and in which the env resets: mask it, never learn from it. With ``reset: between_batches`` the rest
     of the batch is filler. A life loss may be ``terminated`` while the game goes on; no filler row follows then.
 
+    A filler row with ``truncated`` set is a cut: the environment was lost with its worker in this row, whose ``obs``
+    still is the true successor of the row before. Treat the row before as truncated.
+
     The memory is reused by the sampler's next batch: copy what must outlive it.
     """
 
@@ -30,7 +33,7 @@ class Samples:
     terminated: Tensor
     """[T, B] bool: the task ended here, never bootstrap."""
     truncated: Tensor
-    """[T, B] bool: the clock ended here, bootstrap from obs[t + 1]."""
+    """[T, B] bool: the clock ended here, bootstrap from obs[t + 1]; on a filler row: a cut."""
     valid: Tensor
     """[T, B] bool: False on filler rows."""
     record: Tree
@@ -77,6 +80,8 @@ class Collected:
     games: list[Game] = field(default_factory=list)
     longest_running: int = 0
     """Length so far of the longest unfinished learning episode, agent steps."""
+    policy_lag: int = 0
+    """How many publications the weights that acted are behind the newest; more than 0 in async mode only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,13 @@ class EnvSpec:
     """Shapes, dtypes and spaces, fixed by one example step at the env border."""
 
     observation_space: gymnasium.Space[Any]
+    """As observations enter the program: a Tuple has become a Dict with the keys "0", "1" ..."""
     action_space: gymnasium.Space[Any]
     example_obs: Any
     """One observation as it enters the program: a numpy array, or a dict of them; float64 became float32."""
     example_action: Any
-    """One action as an agent gives it: int64 scalar array (index from 0) for Discrete, float32 array for Box."""
+    """One action as an agent gives it: int64, counted from 0, for Discrete and MultiDiscrete; int8 for MultiBinary;
+    float32 or int64 for a Box of floats or integers."""
     frame_stack: int = 1
     """How many frames, oldest first along the first axis, one observation holds; replay stores each once."""
     notes: tuple[str, ...] = ()
@@ -44,6 +46,7 @@ class Step:
     terminated: npt.NDArray[np.bool_]
     """The task ended for learning, a life loss included."""
     truncated: npt.NDArray[np.bool_]
+    """The clock ended; on a row that is not valid: a cut, the env was lost with its worker and begins anew."""
     ended: npt.NDArray[np.bool_]
     """The game is over: the env resets in the next step."""
     valid: npt.NDArray[np.bool_]

@@ -54,11 +54,6 @@ def to(tree: Tree, device: torch.device | str) -> Tree:
     return map_tree(lambda leaf: leaf.to(device), tree)
 
 
-def share(tree: Tree) -> Tree:
-    """Move the storage of tensors to shared memory, in place; returns the tree."""
-    return map_tree(lambda leaf: leaf.share_memory_(), tree)
-
-
 def as_numpy(tree: Tree) -> Tree:
     """Numpy views of CPU tensors, on the same memory."""
     return map_tree(lambda leaf: leaf.numpy(), tree)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from rlcli.core.errors import ConfigError
 from rlcli.envs.atari_names import load_ale
 from rlcli.envs.gym import LIFE_LOST, RAW_REWARD
+from rlcli.envs.start_noops import StartNoops
 
 if TYPE_CHECKING:
     from rlcli.envs.config import AtariConfig
@@ -26,8 +27,8 @@ class AtariEnv(gymnasium.Env[Screen, Any]):
     before the game's first. ``info`` of a step holds ``rlcli.raw_reward``, the unclipped reward, and
     ``rlcli.life_lost``, whether a life was lost with the game going on and `episodic_life` asked to be told.
 
-    ``reset(seed=s)`` seeds the emulator with exactly s, so that with start no-ops and FIRE off the observations
-    are those of ale_py's AtariVectorEnv for the same seed, bit for bit. Other resets go on in the same stream.
+    ``reset(seed=s)`` seeds the emulator and the no-ops with exactly s, other resets go on in the same streams. So
+    everything is as in ale_py's AtariVectorEnv for the same seed (`rlcli.envs.ale_vector`), bit for bit.
 
     Args:
         config: Every setting.
@@ -46,7 +47,7 @@ class AtariEnv(gymnasium.Env[Screen, Any]):
         self._config = config
         self._rom = ale_py.roms.get_rom_path(config.rom)
         # ALE's own default seed is the second of the day: environments made together would be one and the same
-        self._load_game(int(np.random.SeedSequence().generate_state(1)[0] >> 1))
+        self._seed(int(np.random.SeedSequence().generate_state(1)[0] >> 1))
 
         moves = self.ale.getLegalActionSet() if config.full_action_space else self.ale.getMinimalActionSet()
         self._moves = list(moves)
@@ -71,7 +72,7 @@ class AtariEnv(gymnasium.Env[Screen, Any]):
         """Start a game; with ``seed`` also the random streams of emulator and no-ops."""
         super().reset(seed=seed)
         if seed is not None:
-            self._load_game(seed)
+            self._seed(seed)
         self.ale.reset_game()
         self._start()
         self._n_frames = 0
@@ -108,8 +109,9 @@ class AtariEnv(gymnasium.Env[Screen, Any]):
         """The name of each action: NOOP, FIRE, UP ..."""
         return [move.name for move in self._moves]
 
-    def _load_game(self, seed: int) -> None:
+    def _seed(self, seed: int) -> None:
         config = self._config
+        self._noops = StartNoops(seed)
         self.ale.setInt("random_seed", seed)  # takes effect on loading
         self.ale.loadROM(self._rom)
         if config.mode is not None:
@@ -120,24 +122,26 @@ class AtariEnv(gymnasium.Env[Screen, Any]):
             self.ale.setDifficulty(config.difficulty)
 
     def _start(self) -> None:
-        n_noops = int(self.np_random.integers(1, self._config.noop_max + 1)) if self._config.noop_max else 0
-        for move in [self._noop] * n_noops + [self._fire] * self._press_fire:
-            self.ale.act(move)
+        """FIRE, then no-ops, after which alone a game over is looked for: all as in ALE's vector env."""
+        if self._press_fire:
+            self.ale.act(self._fire)
+        for _ in range(self._noops.draw(self._config.noop_max) - self._press_fire):
+            self.ale.act(self._noop)
             if self.ale.game_over():
                 self.ale.reset_game()
 
     def _play(self, move: Any) -> tuple[int, bool]:
         """Raw reward and whether the game is over; leaves the maximum of the last two screens in ``_pooled``."""
-        ale = self.ale
-        n_frames = min(self._config.frame_skip, self._config.max_frames - self._n_frames)
+        ale, n_frames = self.ale, self._config.frame_skip
         raw_reward = 0
         for n_left in range(n_frames - 1, -1, -1):
             raw_reward += ale.act(move)
             self._n_frames += 1
-            if ale.game_over():
+            game_over = ale.game_over()
+            if game_over or self._n_frames >= self._config.max_frames:
                 # as in ALE's vector env: no screen after the end, only what was seen before it
                 np.maximum(self._pooled, self._earlier, out=self._pooled)
-                return raw_reward, True
+                return raw_reward, game_over
             if n_left == 1:
                 self._read(self._earlier)
             elif n_left == 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -13,6 +14,8 @@ from rlcli.envs.atari_names import load_ale, rom_id
 
 if TYPE_CHECKING:
     import gymnasium
+
+    from rlcli.core.protocols import VectorEnv
 
 
 class EnvConfig(Protocol):
@@ -56,7 +59,10 @@ class AtariConfig:
         lt=1,
     )
     noop_max: int = option(
-        30, "A game starts with 1 to this many no-ops, in emulator frames; 0: none (Mnih 2015: up to 30).", ge=0
+        30,
+        "A game starts with up to this many no-ops, a random number of emulator frames, a FIRE counted as one of "
+        "them; 0: none (Mnih 2015: up to 30).",
+        ge=0,
     )
     fire_reset: bool = option(
         True, "Press FIRE once at the start of a game that has the button (OpenAI Baselines, without its second UP)."
@@ -68,6 +74,12 @@ class AtariConfig:
     difficulty: int | None = option(None, "Game difficulty; None: the game's default (Machado 2018).")
     max_frames: int = option(
         108_000, "Emulator frames after which a game is truncated, start not counted; 30 minutes (Mnih 2015).", ge=1
+    )
+    backend: str = option(
+        "python",
+        "What steps the games: python, one after another; ale, the C++ threads of ale_py, all of a process together. "
+        "The samples are the same.",
+        choices=("python", "ale"),
     )
 
     @property
@@ -84,13 +96,27 @@ class AtariConfig:
         """Short name, safe in a folder's name."""
         return self.rom
 
+    @property
+    def native_vector(self) -> bool:
+        """Whether `build_vector` gives a vector env, whose threads take the place of worker processes."""
+        return self.backend == "ale"
+
     def problems(self) -> list[str]:
-        """The game's name, checked without loading it."""
+        """The game's name, checked without loading it, and what the backend cannot do."""
         try:
             rom_id(self.game)
         except ConfigError as error:
             return error.problems
-        return []
+        if self.backend != "ale":
+            return []
+        found = [
+            f"{key}: backend=ale cannot set it, leave it at null or take env.backend=python"
+            for key in ("mode", "difficulty")
+            if getattr(self, key) is not None
+        ]
+        if self.frame_skip == 1:  # its maximum would be over this screen alone
+            found.append("frame_skip: 1 is not allowed with backend=ale, must be >= 2, or take env.backend=python")
+        return found
 
     def for_evaluation(self) -> Self:
         """The same game with whole games and true rewards."""
@@ -104,8 +130,25 @@ class AtariConfig:
         """
         from rlcli.envs.atari import AtariEnv
 
-        _refuse(self.problems())
+        refuse(self.problems())
         return AtariEnv(self)
+
+    def build_vector(self, env_ids: Sequence[int], seed: int, **rest: Any) -> VectorEnv | None:
+        """All games of a process in one vector env, None if each is to be built and stepped for itself.
+
+        Args:
+            env_ids: Global ids.
+            seed: Run seed.
+            rest: The other arguments of `rlcli.envs.build.build_vector_env`.
+
+        Raises:
+            ConfigError: No such game, or something that the backend cannot do.
+        """
+        if not self.native_vector:
+            return None
+        from rlcli.envs.ale_vector import AleVectorEnv
+
+        return AleVectorEnv(self, env_ids, seed, **rest)
 
 
 @dataclass
@@ -164,7 +207,7 @@ class GymConfig:
         """
         import gymnasium
 
-        _refuse(self.problems())
+        refuse(self.problems())
         limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
         try:
             # the checker of gymnasium warns where rlcli's own check of the border raises or explains
@@ -218,6 +261,7 @@ def _registered_ids(name: str) -> list[str]:
     return list(gymnasium.registry)
 
 
-def _refuse(problems: list[str]) -> None:
+def refuse(problems: Sequence[str]) -> None:
+    """Raise what an env config's ``problems()`` found, if anything, as a ConfigError."""
     if problems:
         raise ConfigError([f"env.{line}" for line in problems])

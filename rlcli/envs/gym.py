@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, KeysView, Mapping
+from operator import index
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
 
 from rlcli.core.errors import ConfigError, EnvError
 
@@ -33,9 +36,14 @@ def checked_reset(env: gymnasium.Env[Any, Any], seed: int | None = None) -> Any:
     """The first observation of a new episode; without ``seed`` the random stream goes on.
 
     Raises:
-        EnvError: reset() gave something else than (observation, info).
+        EnvError: reset() takes no seed, or gave something else than (observation, info).
     """
-    got = env.reset() if seed is None else env.reset(seed=seed)
+    try:
+        got = env.reset() if seed is None else env.reset(seed=seed)
+    except TypeError as error:
+        if "unexpected keyword argument 'seed'" in str(error):
+            raise EnvError("reset() must take the keyword seed, without it this is the old API of gym") from error
+        raise
     if not isinstance(got, tuple) or len(got) != 2 or not isinstance(got[1], Mapping | None):
         raise EnvError(f"reset() must return (observation, info), it returned {_shown(got)}")
     return got[0]
@@ -58,12 +66,14 @@ def checked_step(env: gymnasium.Env[Any, Any], action: Any) -> Outcome:
         raise EnvError(_ARITY.format("4 values, the old API of gym" if n == 4 else _shown(got)))
     obs, reward, terminated, truncated, info = got
     reward = reward if type(reward) is float else _number(reward, "reward")
+    terminated = terminated if type(terminated) is bool else _flag(terminated, "terminated")
+    truncated = truncated if type(truncated) is bool else _flag(truncated, "truncated")
     raw_reward, life_lost = reward, False
     if isinstance(info, Mapping):
         if RAW_REWARD in info:
             raw_reward = _number(info[RAW_REWARD], RAW_REWARD)
         life_lost = bool(info.get(LIFE_LOST, False))
-    return Outcome(obs, reward, raw_reward, bool(terminated), bool(truncated), life_lost)
+    return Outcome(obs, reward, raw_reward, terminated, truncated, life_lost)
 
 
 _ARITY = "step() must return (observation, reward, terminated, truncated, info), it returned {}"
@@ -73,54 +83,172 @@ def write_obs(out: Any, row: int, obs: Any, path: str = "obs") -> None:
     """Copy one observation into row ``row`` of ``out``, an array or a dict of them ([B, ...] leaves).
 
     Raises:
-        EnvError: Another shape, a value that ``out`` cannot hold, or other keys. Nothing is broadcast.
+        EnvError: Another shape, a value that ``out`` cannot hold, or other parts. Nothing is broadcast.
     """
     if isinstance(out, dict):
-        if not isinstance(obs, Mapping) or obs.keys() != out.keys():
-            keys = sorted(map(str, obs)) if isinstance(obs, Mapping) else _shown(obs)
-            raise EnvError(f"{path}: expected the keys {sorted(out)}, got {keys}")
+        parts = obs_parts(obs, out.keys(), path)
         for key, leaf in out.items():
-            write_obs(leaf, row, obs[key], f"{path}.{key}")
-        return
-    value = np.asarray(obs)
-    if value.shape != out.shape[1:] or (value.dtype != out.dtype and not fits(value.dtype, out.dtype)):
-        expected, got = f"{out.dtype} {out.shape[1:]}", f"{value.dtype} {value.shape}"
+            write_obs(leaf, row, parts[key], f"{path}.{key}")
+    else:
+        out[row] = obs_array(obs, out.dtype, out.shape[1:], path)
+
+
+def obs_parts(obs: Any, keys: KeysView[str], path: str) -> Mapping[str, Any]:
+    """The parts of a composite observation by key; those of a tuple or list are "0", "1" ...
+
+    Raises:
+        EnvError: Other parts than ``keys``.
+    """
+    parts = dict(zip(tuple_keys(len(obs)), obs, strict=True)) if isinstance(obs, tuple | list) else obs
+    if not isinstance(parts, Mapping) or parts.keys() != keys:
+        expected = f"a tuple of {len(keys)}" if keys == set(tuple_keys(len(keys))) else f"the keys {sorted(keys)}"
+        got = f"the keys {sorted(map(str, obs))}" if isinstance(obs, Mapping) else _shown(obs)
         raise EnvError(f"{path}: expected {expected}, got {got}")
-    out[row] = value
+    return parts
 
 
-def fits(dtype: np.dtype[Any], into: np.dtype[Any]) -> bool:
-    """Whether one dtype may be stored as another: float64 as float32 and ints as floats, never floats as ints."""
-    return bool(np.can_cast(dtype, into, "same_kind"))
+def tuple_keys(n_parts: int) -> list[str]:
+    """What the parts of a Tuple space are called inside the program."""
+    return [str(i) for i in range(n_parts)]
+
+
+def obs_array(obs: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: str) -> npt.NDArray[Any]:
+    """An observation without parts as an array; it is neither copied nor cast if it is one.
+
+    Raises:
+        EnvError: Another shape, or values that ``dtype`` cannot hold.
+    """
+    try:
+        value = np.asarray(obs)
+    except ValueError as error:  # lists of different lengths
+        raise EnvError(f"{path}: expected {dtype} {shape}, got {_shown(obs)}") from error
+    if value.shape != shape or (value.dtype != dtype and not np.can_cast(value.dtype, dtype, "same_kind")):
+        raise EnvError(f"{path}: expected {dtype} {shape}, got {value.dtype} {value.shape}")
+    return value
 
 
 def action_converter(space: gymnasium.Space[Any]) -> Callable[[Any], Any]:
-    """What turns an agent's action for one environment into the environment's own.
+    """What turns an agent's action for one environment into the environment's own, a copy.
 
-    Agents give an index from 0 for Discrete (whose ``start`` is added here) and float32 for Box.
+    Agents give int64 indices from 0 for Discrete and MultiDiscrete (whose ``start`` is added here), int8 for
+    MultiBinary, float32 for a Box of floats and int64 for one of integers. The converter raises `EnvError` for an
+    action that the space does not have. In a Box of floats that is only one that is not finite: what lies outside
+    the bounds is the environment's to clip or to refuse.
 
     Raises:
         ConfigError: Any other space.
     """
-    if isinstance(space, gymnasium.spaces.Discrete):
-        start = int(space.start)
-        return lambda index: start + int(index)
-    if isinstance(space, gymnasium.spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        dtype = space.dtype
-        return lambda action: np.array(action, dtype)  # a copy: the environment may change it
-    raise ConfigError(f"env: actions of {space} are not supported, only Discrete and Box of floats are")
+    if isinstance(space, spaces.Discrete):
+        return _index_converter(space)
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        return _float_converter(space)
+    if isinstance(space, spaces.Box):
+        return _integer_converter(space, space.low, space.high)
+    if isinstance(space, spaces.MultiDiscrete):
+        return _integer_converter(space, np.zeros_like(space.nvec), space.nvec - 1, space.start)
+    if isinstance(space, spaces.MultiBinary):
+        return _integer_converter(space, np.zeros(space.shape, np.int8), np.ones(space.shape, np.int8))
+    name = type(space).__name__
+    raise ConfigError(
+        f"env: the actions are a {name} space, which is not supported; supported are Discrete, MultiDiscrete, "
+        "MultiBinary and Box"
+    )
+
+
+def _index_converter(space: spaces.Discrete) -> Callable[[Any], int]:
+    n, start = int(space.n), int(space.start)
+
+    def convert(action: Any) -> int:
+        try:
+            i = index(action)
+        except TypeError as error:
+            raise EnvError(f"action must be one integer, it is {_shown(action)}") from error
+        if not 0 <= i < n:
+            raise EnvError(f"action is {i}, allowed are 0 to {n - 1}")
+        return start + i
+
+    return convert
+
+
+def _integer_converter(space: Any, low: Any, high: Any, start: Any = 0) -> Callable[[Any], npt.NDArray[Any]]:
+    """``low`` and ``high``, both allowed, are bounds of the agent's numbers, before ``start`` is added."""
+    dtype, shape = space.dtype, space.shape
+
+    def convert(action: Any) -> npt.NDArray[Any]:
+        value = np.asarray(action)
+        if value.shape != shape or value.dtype.kind not in "iub":
+            raise EnvError(f"action must be integers {shape}, it is {_shown(value)}")
+        outside = (value < low) | (value > high)
+        if outside.any():
+            at = _first(outside)
+            raise EnvError(f"action{list(at) or ''} is {value[at]}, allowed are {low[at]} to {high[at]}")
+        converted: npt.NDArray[Any] = (value + start).astype(dtype)
+        return converted
+
+    return convert
+
+
+def _float_converter(space: spaces.Box) -> Callable[[Any], npt.NDArray[Any]]:
+    dtype, shape = space.dtype, space.shape
+
+    def convert(action: Any) -> npt.NDArray[Any]:
+        value = np.array(action, dtype)
+        if value.shape != shape:
+            raise EnvError(f"action must be floats {shape}, it is {_shown(value)}")
+        finite = np.isfinite(value)
+        if not finite.all():
+            at = _first(~finite)
+            raise EnvError(f"action{list(at) or ''} is {value[at]}, it must be finite")
+        return value
+
+    return convert
 
 
 def random_action(space: gymnasium.Space[Any], rng: np.random.Generator) -> Any:
-    """An action as an agent would give it, uniform over ``space``; normal where a Box has no bounds."""
-    if isinstance(space, gymnasium.spaces.Discrete):
+    """An action as an agent would give it, uniform over ``space``; normal where a Box of floats has no bounds.
+
+    Args:
+        space: One that `action_converter` takes.
+        rng: All the randomness.
+    """
+    if isinstance(space, spaces.Discrete):
         return np.int64(rng.integers(int(space.n)))
-    assert isinstance(space, gymnasium.spaces.Box)
+    if isinstance(space, spaces.MultiDiscrete):
+        return np.asarray(rng.integers(space.nvec), np.int64)
+    if isinstance(space, spaces.MultiBinary):
+        return rng.integers(2, size=space.shape, dtype=np.int8)
+    assert isinstance(space, spaces.Box)
+    return _random_floats(space, rng) if np.issubdtype(space.dtype, np.floating) else _random_integers(space, rng)
+
+
+def _random_integers(space: spaces.Box, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    high: Any = space.high
+    if high.dtype == np.uint64:
+        high = np.minimum(high, np.uint64(np.iinfo(np.int64).max))
+    low, high = space.low.astype(np.int64), high.astype(np.int64)
+    return np.asarray(rng.integers(low, high, endpoint=True, dtype=np.int64))
+
+
+def _random_floats(space: spaces.Box, rng: np.random.Generator) -> npt.NDArray[np.float32]:
     uniform, normal = rng.random(space.shape), rng.standard_normal(space.shape)
-    bounded = space.bounded_below & space.bounded_above
+    widest = np.finfo(np.float32).max  # float64 bounds beyond it are none to an agent
+    bounded = (space.low >= -widest) & (space.high <= widest)
     low, high = (np.where(bounded, bound, 0.0).astype(np.float64) for bound in (space.low, space.high))
     action = np.where(bounded, low + uniform * (high - low), normal)
     return np.clip(action, space.low, space.high).astype(np.float32)
+
+
+def _first(mask: npt.NDArray[np.bool_]) -> tuple[int, ...]:
+    """Where ``mask`` is True first; () in an array without dimensions."""
+    return tuple(int(i) for i in np.argwhere(mask)[0])
+
+
+def _flag(value: Any, what: str) -> bool:
+    """A bool; also 0 and 1, and arrays of one such element."""
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "biuf" or array.reshape(()) not in (0, 1):
+        raise EnvError(f"{what} must be true or false, got {_shown(value)}")
+    return bool(array.reshape(()))
 
 
 def _number(value: Any, what: str) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -12,7 +12,15 @@ import numpy.typing as npt
 from rlcli.core.errors import ConfigError, EnvError, RlcliError
 from rlcli.core.rng import Purpose, generator, integer_seed
 from rlcli.core.spec import EnvSpec
-from rlcli.envs.gym import action_converter, checked_reset, checked_step, fits, random_action
+from rlcli.envs.gym import (
+    action_converter,
+    checked_reset,
+    checked_step,
+    obs_array,
+    obs_parts,
+    random_action,
+    tuple_keys,
+)
 
 if TYPE_CHECKING:
     from rlcli.envs.config import EnvConfig
@@ -51,17 +59,17 @@ def _examine(env: gymnasium.Env[Any, Any], seed: int, notes: tuple[str, ...]) ->
     for name in ("observation_space", "action_space"):
         if not isinstance(getattr(env, name, None), gymnasium.Space):
             raise EnvError(f"{name} must be a gymnasium space, it is {getattr(env, name, None)!r}")
-    check_observation_space(env.observation_space)
+    space = entering_space(env.observation_space)
     convert = action_converter(env.action_space)
     action = random_action(env.action_space, generator(seed, Purpose.PROBE))
 
     found: dict[str, None] = dict.fromkeys(notes)  # an ordered set
     first = _call("reset()", lambda: checked_reset(env, integer_seed(seed, Purpose.PROBE)))
-    example = _example(env.observation_space, first, found)
+    example = _example(space, first, found)
     outcome = _call("step()", lambda: checked_step(env, convert(action)))
-    _example(env.observation_space, outcome.obs, found)
+    _example(space, outcome.obs, found)
     return EnvSpec(
-        observation_space=env.observation_space,
+        observation_space=space,
         action_space=env.action_space,
         example_obs=example,
         example_action=np.asarray(action),
@@ -70,36 +78,40 @@ def _examine(env: gymnasium.Env[Any, Any], seed: int, notes: tuple[str, ...]) ->
     )
 
 
-def check_observation_space(space: gymnasium.Space[Any], path: str = "obs") -> None:
-    """Refuse what cannot become an array or a dict of arrays.
+def entering_space(space: gymnasium.Space[Any], path: str = "obs") -> gymnasium.Space[Any]:
+    """The space of observations as they enter the program: a Tuple has become a Dict with the keys "0", "1" ...
 
     Raises:
-        ConfigError: Names the space and its place.
+        ConfigError: A space that cannot become an array or a dict of arrays; names it and its place.
     """
+    if isinstance(space, _ARRAYS):
+        return space
     if isinstance(space, gymnasium.spaces.Dict):
-        for key, part in space.items():
-            if not isinstance(key, str):
-                raise ConfigError(f"env: {path} has the key {key!r}, the keys of a Dict space must be strings")
-            check_observation_space(part, f"{path}.{key}")
-    elif not isinstance(space, _ARRAYS):
+        parts = list(space.spaces.items())
+    elif isinstance(space, gymnasium.spaces.Tuple):
+        parts = list(zip(tuple_keys(len(space.spaces)), space.spaces, strict=True))
+    else:
         name = type(space).__name__
         raise ConfigError(
             f"env: {path} is a {name} space, which is not supported; supported are Box, Discrete, MultiDiscrete, "
-            "MultiBinary and Dicts of them"
+            "MultiBinary, and Dict and Tuple of them"
         )
+    if not parts:
+        raise ConfigError(f"env: {path} is a space without parts: {space}")
+    for key, _ in parts:
+        if not isinstance(key, str):
+            raise ConfigError(f"env: {path} has the key {key!r}, the keys of a Dict space must be strings")
+    # pairs, because from a dict the keys would be sorted as words: "10" before "2"
+    return gymnasium.spaces.Dict([(key, entering_space(part, f"{path}.{key}")) for key, part in parts])
 
 
 def _example(space: gymnasium.Space[Any], obs: Any, notes: dict[str, None], path: str = "obs") -> Any:
     """``obs`` as it enters the program, checked against its space."""
     if isinstance(space, gymnasium.spaces.Dict):
-        if not isinstance(obs, Mapping) or set(obs) != set(space.keys()):
-            got = sorted(map(str, obs)) if isinstance(obs, Mapping) else type(obs).__name__
-            raise EnvError(f"{path}: the space declares the keys {sorted(space.keys())}, got {got}")
-        return {key: _example(part, obs[key], notes, f"{path}.{key}") for key, part in space.items()}
-    value = np.asarray(obs)
-    declared, shape = np.dtype(space.dtype), space.shape or ()
-    if value.shape != shape or not fits(value.dtype, declared):
-        raise EnvError(f"{path}: the space declares {declared} {shape}, got {value.dtype} {value.shape}")
+        parts = obs_parts(obs, space.spaces.keys(), path)
+        return {key: _example(part, parts[key], notes, f"{path}.{key}") for key, part in space.items()}
+    declared = np.dtype(space.dtype)
+    value = obs_array(obs, declared, space.shape or (), path)
     if np.float64 in (declared, value.dtype) and declared.kind == "f":
         notes[f"{path}: float64 is cast to float32"] = None
     if isinstance(space, gymnasium.spaces.Box):

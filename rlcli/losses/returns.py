@@ -2,8 +2,10 @@
 
 All take the same stream. On a valid row ``t``, ``value[t + 1]`` is the value of the true successor: at an episode's
 end that is the filler row's value, V(final observation). So termination does not bootstrap, truncation bootstraps
-from ``value[t + 1]``, and both cut the recursion, as do filler rows and the batch end, which bootstraps from
-``value[T]``. Where both flags are set the task terminated. No gradient flows through any of these.
+from ``value[t + 1]``, and both cut the recursion, as does the batch end, which bootstraps from ``value[T]``. Where
+both flags are set the task terminated. A filler row behind a row without an end makes that row a truncated one: its
+environment was lost, and ``value[t + 1]`` is V(last observation). What the flags of filler rows say changes nothing.
+No gradient flows through any of these.
 """
 
 from __future__ import annotations

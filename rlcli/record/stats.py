@@ -48,6 +48,8 @@ _GAME_SERIES = ("GameScore", "GameLength")
 _EVAL_SERIES = ("EvalReturn", "EvalLength", "EvalGameScore")
 _EVAL_COUNTERS = ("EvalEpisodes", "EvalEpisodesCut", "EvalSteps", "EvalTime (s)", "CumEvalTime (s)")
 
+_POLICY_LAG = "PolicyLag"
+
 _NAN = float("nan")
 
 
@@ -81,6 +83,7 @@ class RunStats:
         metric_names: The algorithm's metrics; five columns each.
         scalar_names: The algorithm's single numbers; one column each.
         evaluation: Whether the run evaluates; without, there are no columns for it.
+        policy_lag: Whether batches may come from older weights; without, there is no column for it.
         clock: Seconds; CumTime counts from now on.
         memory: Megabytes held.
 
@@ -95,6 +98,7 @@ class RunStats:
         scalar_names: Sequence[str],
         evaluation: bool,
         *,
+        policy_lag: bool = False,
         clock: Callable[[], float] = time.perf_counter,
         memory: Callable[[], float] = resident_mb,
     ) -> None:
@@ -105,6 +109,7 @@ class RunStats:
         self._scalar_names = tuple(scalar_names)
         self._evaluation: Evaluation | None = None
         self._evaluates = evaluation
+        self._lags: list[float] | None = [] if policy_lag else None
         self._start = clock()
         self._cum = {"time": 0.0, "steps": 0, "updates": 0, "consumed": 0}
         self._cum_episodes = self._longest_running = 0
@@ -120,6 +125,8 @@ class RunStats:
         self._games.extend(collected.games)
         self._new_episodes += len(collected.episodes)
         self._longest_running = collected.longest_running
+        if self._lags is not None:
+            self._lags.append(collected.policy_lag)
 
     def add_metrics(self, metrics: Mapping[str, Sequence[float]]) -> None:
         """Take in one number per update and metric.
@@ -172,6 +179,8 @@ class RunStats:
         for name, values in self._metrics.items():
             row |= five(name, values)
         row |= self._scalars(scalars)
+        if self._lags is not None:
+            row[_POLICY_LAG] = float(np.mean(self._lags)) if self._lags else _NAN
         if self._evaluates:
             row |= self._evaluation_values()
         self._look_for_hint(step)
@@ -186,6 +195,8 @@ class RunStats:
     def _names(self) -> tuple[str, ...]:
         series = [*_EPISODE_SERIES, *_GAME_SERIES, *self._metrics]
         names = [*_COUNTERS, *(name + suffix for name in series for suffix in SUFFIXES), *self._scalar_names]
+        if self._lags is not None:
+            names.append(_POLICY_LAG)
         if self._evaluates:
             names += [name + suffix for name in _EVAL_SERIES for suffix in SUFFIXES] + list(_EVAL_COUNTERS)
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -249,6 +260,8 @@ class RunStats:
         self._new_episodes = 0
         self._sampling_s = self._learning_s = self._eval_s = 0.0
         self._evaluation = None
+        if self._lags is not None:
+            self._lags.clear()
         for values in self._metrics.values():
             values.clear()
 

@@ -97,16 +97,12 @@ class UniformReplayConfig:
         return [f"size: {self.size:_} holds no {n_step}-step window of {n_envs} environments, must be >= {least:_}"]
 
     def _limit_bytes(self) -> int:
-        if self.memory_map_dir is None:
-            import psutil
+        from rlcli.core import machine
 
-            return int(psutil.virtual_memory().total)
-        import shutil
-
-        return shutil.disk_usage(self.memory_map_dir).free
+        return machine.available_memory() if self.memory_map_dir is None else machine.free_space(self.memory_map_dir)
 
     def _place(self, limit: int) -> str:
-        where = "RAM" if self.memory_map_dir is None else f"free disk in {self.memory_map_dir}"
+        where = "free RAM" if self.memory_map_dir is None else f"free disk in {self.memory_map_dir}"
         return f"{limit / 1e9:,.1f} GB {where}"
 
 

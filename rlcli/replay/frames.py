@@ -1,7 +1,8 @@
 """How observations are kept: whole, or one frame of each stack.
 
 The stack of a row is the frames of its game up to that row, zeros before the game's first. A game begins on the
-first valid row after a filler row, and nowhere else: a life lost is an end for learning, but the frames go on.
+first valid row after a filler row, and nowhere else: a life lost is an end for learning, but the frames go on. They
+go on up to the first filler row, a cut included, whose stack is the last observation of the game.
 """
 
 from __future__ import annotations

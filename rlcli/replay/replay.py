@@ -44,6 +44,9 @@ class Replay:
     are stored. So the newest rows of an unfinished episode wait for their successors, the oldest k - 1 rows may only
     complete stacks, and so may the first k - 1 rows ever, whose earlier frames were not seen.
 
+    A cut (see `Samples`) is stored as a plain filler, and the row before it, if it went on, as truncated: the
+    observation of the cut row is its successor.
+
     Args:
         ring: Storage, empty.
         observations: How observations lie in it.
@@ -124,18 +127,27 @@ class Replay:
 
     def _append(self, rows: dict[str, Tree], obs: Tree) -> None:
         valid = rows["valid"]
-        self._check_fillers(valid, rows["terminated"] | rows["truncated"])
+        rows = rows | {"truncated": self._truncated_by_cuts(valid, rows["terminated"], rows["truncated"])}
         overwritten = np.arange(self._ring.oldest, self._ring.head + len(valid) - self._ring.n_rows)[:, None]
         gone = self._ring.take("valid", overwritten, np.arange(self._ring.n_envs))
         self._ring.append(rows | self._observations.store(obs, valid))
         self._n_valid += int(valid.sum()) - int(gone.sum())
 
-    def _check_fillers(self, valid: Mask, ended: Mask) -> None:
-        """A window that ran into a filler row unannounced would mix two episodes."""
-        goes_on = valid & ~ended
-        if (np.concatenate([self._must_go_on[None], goes_on[:-1]]) & ~valid).any():
+    def _truncated_by_cuts(self, valid: Mask, terminated: Mask, truncated: Mask) -> Mask:
+        """What to store as truncated: a fresh [T, B] array; marks the newest stored row where row 0 cuts it off.
+
+        A window that ran into a filler row unannounced would mix two episodes, so that is refused.
+        """
+        goes_on = valid & ~(terminated | truncated)
+        cut_off = np.concatenate([self._must_go_on[None], goes_on[:-1]]) & ~valid  # by the filler in this row
+        if (cut_off & ~truncated).any():
             raise ValueError("valid: a filler row follows a valid row that was neither terminated nor truncated")
+        (envs,) = np.nonzero(cut_off[0])
+        self._ring.put("truncated", np.full(len(envs), self._ring.head - 1), envs, True)
         self._must_go_on = goes_on[-1]
+        stored = truncated & valid
+        stored[:-1] |= cut_off[1:]
+        return stored
 
     def _eligible(self, row: Index, env: Index) -> Mask:
         return self._view.eligible(self._ring, row, env) & self._observations.complete(self._ring, row, env)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rlcli.core.tree import Tree, leaves, map_tree
+from rlcli.core.tree import Tree, leaves, map_tree, write
 
 Index: TypeAlias = npt.NDArray[np.int64]
 """Absolute rows or environment numbers, of any shape."""
@@ -77,8 +77,12 @@ class Ring:
 
         Rows that are not stored give whatever lies in their place: mask them.
         """
-        place = (row % self.n_rows) * self.n_envs + env
+        place = self._place(row, env)
         return map_tree(lambda leaf: leaf.take(place, axis=0), self._flat[name])
+
+    def put(self, name: str, row: Index, env: Index, values: Tree) -> None:
+        """Replace what is stored under ``name`` at stored rows; leaves [*index shape, ...] or what broadcasts to it."""
+        write(self._flat[name], self._place(row, env), values)
 
     def has(self, row: Index) -> Mask:
         """Whether rows are stored."""
@@ -87,6 +91,9 @@ class Ring:
     def release(self) -> None:
         """Let go of the memory; nothing works afterwards."""
         self._data, self._flat = {}, {}
+
+    def _place(self, row: Index, env: Index) -> Index:
+        return (row % self.n_rows) * self.n_envs + env
 
     def _check(self, rows: dict[str, Tree], n_new: int) -> None:
         stored = dict(leaves(self._data))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import tempfile
 from pathlib import Path
 from typing import IO, Any
@@ -11,6 +10,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from rlcli.core import machine
 from rlcli.core.errors import RlcliError
 
 
@@ -49,7 +49,7 @@ class OnDisk:
         try:
             file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - lives until close
             self._files.append(file)
-            _reserve(file, n_bytes)
+            machine.reserve(file.fileno(), n_bytes)
         except OSError as error:
             self.close()
             raise RlcliError(f"memory_map_dir: {self._folder}: cannot take {n_bytes:,} bytes there: {error}") from error
@@ -59,10 +59,3 @@ class OnDisk:
         """Give the space back; safe to call twice. Arrays still in use keep theirs until they go."""
         while self._files:
             self._files.pop().close()
-
-
-def _reserve(file: IO[bytes], n_bytes: int) -> None:
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file.fileno(), 0, n_bytes)
-    else:
-        file.truncate(n_bytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -11,7 +12,8 @@ import torch
 from rlcli.core.protocols import Agent
 from rlcli.core.samples import Samples
 from rlcli.core.spec import EnvSpec
-from rlcli.core.tree import Tree, index, map_tree, share
+from rlcli.core.tree import Tree, as_numpy, as_torch, index, map_tree, write
+from rlcli.samplers.shared import SharedTree
 
 _LEADING_T_B = ("obs", "action", "reward", "terminated", "truncated", "valid", "record")
 
@@ -48,11 +50,24 @@ def batch_slice(samples: Samples, low: int, high: int) -> Samples:
     return Samples(**leading, state=index(samples.state, slice(low, high)))
 
 
-def share_samples(samples: Samples) -> Samples:
-    """Move a batch to shared memory, in place."""
-    for field in fields(samples):
-        share(getattr(samples, field.name))
-    return samples
+def as_tree(samples: Samples) -> dict[str, Tree]:
+    """The fields of a batch under their names."""
+    return {field.name: getattr(samples, field.name) for field in fields(samples)}
+
+
+def share_like(samples: Samples, say: Callable[[str], None]) -> SharedTree:
+    """Shared memory, zeroed, for a batch like ``samples``; `shared_samples` gives the batch on it."""
+    return SharedTree(as_numpy(as_tree(samples)), say=say)
+
+
+def shared_samples(memory: SharedTree) -> Samples:
+    """The batch that lies in shared memory."""
+    return Samples(**as_torch(memory.tree))
+
+
+def copy_samples(to: Samples, source: Samples) -> None:
+    """Copy a whole batch into another of the same shape."""
+    write(as_tree(to), ..., as_tree(source))
 
 
 def split(n: int, parts: int) -> list[range]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
+from rlcli.core.errors import EnvError
 from rlcli.core.protocols import Agent, VectorEnv
 from rlcli.core.rng import Purpose, UniformStreams
-from rlcli.core.samples import Episode, Game, Samples
+from rlcli.core.samples import Collected, Episode, Game, Samples
 from rlcli.core.spec import Step
 from rlcli.core.tree import Tree, as_numpy, index, map_tree, write
+from rlcli.envs.finite import non_finite
 from rlcli.samplers.recurrence import restart
 from rlcli.samplers.tracker import EpisodeTracker
 
@@ -29,6 +32,8 @@ class CollectorOptions:
     max_decorrelation_steps: int
     reset: str
     """mid_batch or between_batches."""
+    incarnation: int = 0
+    """How often the environments were lost with their worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +47,22 @@ class Gathered:
     games: list[Game] = field(default_factory=list)
 
 
+def join(samples: Samples, parts: Sequence[Gathered]) -> Collected:
+    """What collectors over parts of a batch gathered, in an order that does not depend on the parts."""
+    return Collected(
+        samples=samples,
+        n_steps=sum(p.n_steps for p in parts),
+        episodes=sorted((e for p in parts for e in p.episodes), key=lambda e: (e.row, e.env_id)),
+        games=sorted((g for p in parts for g in p.games), key=lambda g: (g.row, g.env_id)),
+        longest_running=max((p.longest_running for p in parts), default=0),
+    )
+
+
 class Collector:
     """Steps environments with an agent and writes what happens into given memory.
+
+    `collect` does a whole batch. Who interleaves several collectors calls its parts: `begin`, then `act` and `receive`
+    for each row, then `finish`.
 
     Args:
         env: The environments; its ids are global.
@@ -57,18 +76,33 @@ class Collector:
         self._n_rows = out.reward.shape[0]
         self._np = {name: as_numpy(getattr(out, name)) for name in ("obs", "action", "reward", "terminated")}
         self._np |= {name: as_numpy(getattr(out, name)) for name in ("truncated", "valid")}
+        self._rows = [_Row.of(out, self._np, t) for t in range(self._n_rows)]
         # Row 0 of the next batch. Apart from the batch, whose last row the learner may be reading while envs reset.
         self._next_obs = map_tree(np.copy, index(self._np["obs"], 0))
         self._tracker = EpisodeTracker(env.env_ids, options.discount)
-        self._uniforms = UniformStreams(options.seed, Purpose.EXPLORE, env.env_ids, agent.n_uniforms)
+        self._uniforms = UniformStreams(
+            options.seed, Purpose.EXPLORE, env.env_ids, agent.n_uniforms, options.incarnation
+        )
         self._initial_state = agent.initial_state(len(env.env_ids))
         self._state: Tree = self._initial_state
         self._autoreset = options.reset == "mid_batch"
+        self._n_steps = np.zeros(len(env.env_ids), np.int64)
+        self._first_obs: Tree = None
+        """Observations of the episodes that begin after a cut in the next row 0; None in the usual case."""
+        self._unnoted: tuple[int, Step] | None = None
 
     def start(self) -> None:
-        """Reset the environments and let each run on by a random number of random steps."""
+        """Reset the environments and let each run on by a random number of random steps.
+
+        Environments that were lost with their worker begin with an episode's first observation instead, after a cut in
+        row 0 that follows the last row still in memory.
+        """
         self._env.reset(self._next_obs)
-        self._env.decorrelate(self._next_obs, self._options.max_decorrelation_steps, self._options.seed)
+        if self._options.incarnation:
+            self._first_obs = map_tree(np.copy, self._next_obs)
+            write(self._next_obs, ..., index(self._np["obs"], self._n_rows))
+        else:
+            self._env.decorrelate(self._next_obs, self._options.max_decorrelation_steps, self._options.seed)
 
     def reset_idle(self) -> None:
         """Reset the environments that idle since their episode's end; does nothing in mode mid_batch."""
@@ -80,36 +114,117 @@ class Collector:
 
         Args:
             step: Environment steps taken so far by all environments of the run; schedules hang on it.
-        """
-        out, views = self._out, self._np
-        write(views["obs"], 0, self._next_obs)
-        if self._state is not None:
-            map_tree(lambda to, value: to.copy_(value), out.state, self._state)
-        uniforms = torch.from_numpy(self._uniforms.block(self._n_rows))
-        episodes: list[Episode] = []
-        games: list[Game] = []
-        for t in range(self._n_rows):
-            act = self._agent.act(
-                index(out.obs, t),
-                self._state,
-                uniforms[t],
-                env_ids=self._env.env_ids,
-                step=step + t * self._options.n_envs,
-                explore=True,
-            )
-            write(out.action, t, act.action)
-            write(out.record, t, act.record)
-            self._env.send(index(views["action"], t), autoreset=self._autoreset)
-            result = self._env.recv(index(views["obs"], t + 1))
-            self._write(t, result)
-            begins = ~result.valid | (result.terminated & ~result.ended)  # also after a lost life
-            self._state = restart(act.state, self._initial_state, begins)
-            ended = self._tracker.step(t, result)
-            episodes += ended[0]
-            games += ended[1]
-        write(self._next_obs, ..., index(views["obs"], self._n_rows))
-        return Gathered(int(views["valid"].sum()), self._tracker.longest_running, episodes, games)
 
-    def _write(self, t: int, result: Step) -> None:
+        Raises:
+            EnvError: An environment failed, or gave a reward or observation that is not finite.
+        """
+        self.begin(step)
+        for t in range(self._n_rows):
+            self.act(t)
+            self.receive(t)
+        return self.finish()
+
+    def begin(self, step: int) -> None:
+        """Start a batch; see `collect`."""
+        write(self._np["obs"], 0, self._next_obs)
+        if self._state is not None:
+            map_tree(lambda to, value: to.copy_(value), self._out.state, self._state)
+        self._step = step
+        self._drawn = torch.from_numpy(self._uniforms.block(self._n_rows))
+        self._episodes: list[Episode] = []
+        self._games: list[Game] = []
+
+    def act(self, t: int) -> None:
+        """Choose the actions of row t and send them off."""
+        row = self._rows[t]
+        act = self._agent.act(
+            row.obs,
+            self._state,
+            self._drawn[t],
+            env_ids=self._env.env_ids,
+            step=self._step + t * self._options.n_envs,
+            explore=True,
+        )
+        map_tree(_put, row.action, act.action)
+        if self._first_obs is None:
+            self._env.send(row.action_np, autoreset=self._autoreset)
+        # while the environments step
+        self._state = act.state
+        map_tree(_put, row.record, act.record)
+        self._note()
+
+    def receive(self, t: int) -> None:
+        """Wait for the step of row t and write it down."""
+        next_obs = self._rows[t].next_obs
+        if self._first_obs is None:
+            result = self._env.recv(next_obs)
+        else:
+            result = _cut(len(self._env.env_ids))
+            write(next_obs, ..., self._first_obs)
+            self._first_obs = None
+        self._unnoted = (t, result)
+        if self._state is not None:
+            begins = ~result.valid | (result.terminated & ~result.ended)  # also after a lost life
+            self._state = restart(self._state, self._initial_state, begins)
+
+    def _note(self) -> None:
+        """Write down the last step's numbers, once the next step is under way."""
+        if self._unnoted is None:
+            return
+        (t, result), self._unnoted = self._unnoted, None
         for name in ("reward", "terminated", "truncated", "valid"):
             self._np[name][t] = getattr(result, name)
+        episodes, games = self._tracker.step(t, result)
+        self._episodes += episodes
+        self._games += games
+
+    def finish(self) -> Gathered:
+        """End the batch; see `collect`."""
+        views = self._np
+        self._note()
+        self._refuse_non_finite()
+        write(self._next_obs, ..., index(views["obs"], self._n_rows))
+        taken = views["valid"].sum(axis=0)
+        self._n_steps += taken
+        return Gathered(int(taken.sum()), self._tracker.longest_running, self._episodes, self._games)
+
+    def _refuse_non_finite(self) -> None:
+        found = non_finite(self._np["obs"], self._np["reward"])
+        if found is not None:
+            b = found.position
+            n_steps = int(self._n_steps[b] + self._np["valid"][: found.row, b].sum())
+            raise EnvError(f"{found}, must be finite", self._env.env_ids[b], n_steps)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Views of one row of the memory, made once."""
+
+    obs: Tree
+    action: Tree
+    record: Tree
+    action_np: Tree
+    next_obs: Tree
+    """Numpy, as is ``action_np``."""
+
+    @classmethod
+    def of(cls, out: Samples, views: dict[str, Tree], t: int) -> _Row:
+        """Row t."""
+        return cls(
+            index(out.obs, t),
+            index(out.action, t),
+            index(out.record, t),
+            index(views["action"], t),
+            index(views["obs"], t + 1),
+        )
+
+
+def _put(to: torch.Tensor, value: torch.Tensor) -> None:
+    to.copy_(value)
+
+
+def _cut(n_envs: int) -> Step:
+    """The row in which environments are known to have been lost."""
+    yes, no = np.ones(n_envs, bool), np.zeros(n_envs, bool)
+    nothing = np.zeros(n_envs)
+    return Step(nothing.astype(np.float32), nothing, terminated=no, truncated=yes, ended=no, valid=no)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from rlcli.core.errors import EnvError
 from rlcli.core.protocols import Agent, VectorEnv
 from rlcli.core.rng import Purpose, UniformStreams
 from rlcli.core.samples import Episode, Evaluation, Game
 from rlcli.core.tree import as_numpy, as_torch, map_tree
-from rlcli.envs.vector import InProcessVectorEnv
+from rlcli.envs.build import build_vector_env
 from rlcli.samplers.recurrence import restart
 from rlcli.samplers.setup import SamplerSetup
 from rlcli.samplers.tracker import EpisodeTracker
@@ -56,6 +58,7 @@ class Evaluator:
             act = self._agent.act(tensors, state, uniforms, env_ids=env.env_ids, step=step, explore=False)
             env.send(as_numpy(act.action), autoreset=remaining > 0)
             result = env.recv(obs)
+            self._refuse_non_finite(result.reward)
             state = restart(act.state, initial, ~result.valid)
             ended = self._tracker.step(row, result)
             episodes += ended[0]
@@ -71,6 +74,13 @@ class Evaluator:
         """Close the environments."""
         self._env.close()
 
+    def _refuse_non_finite(self, reward: npt.NDArray[np.float32]) -> None:
+        finite = np.isfinite(reward)
+        if not finite.all():
+            b = int(np.flatnonzero(~finite)[0])
+            what = f"evaluation: reward is {reward[b]}, must be finite"
+            raise EnvError(what, self._env.env_ids[b])
+
 
 def n_evaluation_envs(setup: SamplerSetup) -> int:
     """Evaluation environments that have a game to play."""
@@ -83,17 +93,30 @@ def quotas(n_episodes: int, n_envs: int) -> list[int]:
     return [size + (i < extra) for i in range(n_envs)]
 
 
-def build_evaluator(setup: SamplerSetup, env_ids: range) -> Evaluator:
-    """An evaluator over some of the run's evaluation environments, which it makes."""
+def build_evaluator(setup: SamplerSetup, env: VectorEnv) -> Evaluator:
+    """An evaluator that plays its part of the run's evaluation games on ``env``."""
     n_envs = n_evaluation_envs(setup)
     quota = quotas(setup.eval_n_episodes, n_envs)
     return Evaluator(
-        InProcessVectorEnv(setup.eval_env, env_ids, setup.seed, purpose=Purpose.EVAL_ENV, spec=setup.spec),
+        env,
         setup.agent,
         seed=setup.seed,
-        quota=[quota[i] for i in env_ids],
+        quota=[quota[i] for i in env.env_ids],
         max_steps=max(1, setup.eval_max_steps // n_envs),
         discount=setup.discount,
+    )
+
+
+def evaluation_env(setup: SamplerSetup, env_ids: Sequence[int], n_threads: int = 1) -> VectorEnv:
+    """Some of the run's evaluation environments, in this process."""
+    return build_vector_env(
+        setup.eval_env,
+        env_ids,
+        setup.seed,
+        purpose=Purpose.EVAL_ENV,
+        spec=setup.spec,
+        n_threads=n_threads,
+        pulse=setup.pulse,
     )
 
 

@@ -16,6 +16,6 @@ def restart(state: Tree, initial: Tree, begins: npt.NDArray[np.bool_]) -> Tree:
     mask = torch.from_numpy(begins)
 
     def choose(leaf: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-        return torch.where(mask.view(-1, *[1] * (leaf.dim() - 1)), first, leaf)
+        return torch.where(mask.to(leaf.device).view(-1, *[1] * (leaf.dim() - 1)), first, leaf)
 
     return map_tree(choose, state, initial)

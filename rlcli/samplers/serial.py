@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from rlcli.core.machine import cpu_budget
 from rlcli.core.samples import Collected, Evaluation
-from rlcli.envs.vector import InProcessVectorEnv
+from rlcli.envs.build import build_vector_env
 from rlcli.samplers.batch import allocate
-from rlcli.samplers.collector import Collector, CollectorOptions
+from rlcli.samplers.collector import Collector, CollectorOptions, join
 from rlcli.samplers.config import SerialConfig
-from rlcli.samplers.evaluation import Evaluator, build_evaluator, n_evaluation_envs
+from rlcli.samplers.evaluation import Evaluator, build_evaluator, evaluation_env, n_evaluation_envs
 from rlcli.samplers.setup import SamplerSetup
 
 
@@ -22,7 +23,9 @@ class SerialSampler:
     def __init__(self, config: SerialConfig, setup: SamplerSetup) -> None:
         self._setup = setup
         self._samples = allocate(setup.spec, setup.agent, config.batch_T, config.batch_B)
-        self._env = InProcessVectorEnv(setup.env, range(config.batch_B), setup.seed, spec=setup.spec)
+        self._env = build_vector_env(
+            setup.env, range(config.batch_B), setup.seed, spec=setup.spec, n_threads=cpu_budget(), pulse=setup.pulse
+        )
         options = CollectorOptions(
             setup.seed, config.batch_B, setup.discount, config.max_decorrelation_steps, config.reset
         )
@@ -33,13 +36,13 @@ class SerialSampler:
     def collect(self, step: int) -> Collected:
         """One batch, beginning after ``step`` environment steps."""
         self._collector.reset_idle()
-        got = self._collector.collect(step)
-        return Collected(self._samples, got.n_steps, got.episodes, got.games, got.longest_running)
+        return join(self._samples, [self._collector.collect(step)])
 
     def evaluate(self, step: int) -> Evaluation:
         """Play whole games; the environments are made on the first call."""
         if self._evaluator is None:
-            self._evaluator = build_evaluator(self._setup, range(n_evaluation_envs(self._setup)))
+            setup, n_envs = self._setup, n_evaluation_envs(self._setup)
+            self._evaluator = build_evaluator(setup, evaluation_env(setup, range(n_envs), cpu_budget()))
         return self._evaluator.evaluate(step)
 
     def publish(self) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from rlcli.core.protocols import Agent
+from rlcli.core.pulse import Pulse
 from rlcli.core.spec import EnvSpec
+
+if TYPE_CHECKING:
+    from rlcli.core.protocols import Agent  # loads torch, which workers that only step environments do without
 
 
 @dataclass(frozen=True)
@@ -27,9 +30,11 @@ class SamplerSetup:
     """0: no evaluation."""
     eval_n_episodes: int
     eval_max_steps: int
-    learns_on_cpu: bool = True
-    """Whether the learner's weights lie in CPU memory, so that workers may share them."""
+    device: str = "cpu"
+    """Where the learner's weights lie; the gpu and alternating samplers act there."""
     imports: tuple[str, ...] = ()
     """Modules to import in each process that makes environments."""
     say: Callable[[str], None] = print
     """Takes lines for the user."""
+    pulse: Pulse = field(default_factory=Pulse)
+    """Where this process shows that it is alive."""

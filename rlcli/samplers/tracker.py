@@ -37,6 +37,11 @@ class EpisodeTracker:
     def step(self, row: int, step: Step) -> tuple[list[Episode], list[Game]]:
         """Add one step of every environment; gives what ended in it."""
         valid = step.valid
+        cuts = step.truncated & ~valid
+        if cuts.any():
+            for b in np.flatnonzero(cuts).tolist():  # lost with its worker: an episode that never was
+                self._begin_episode(b)
+                self._begin_game(b)
         self._length += valid
         self._return += step.reward
         self._discounted += self._factor * step.reward
@@ -44,7 +49,10 @@ class EpisodeTracker:
         self._nonzero += step.reward != 0
         self._game_length += valid
         self._score += step.raw_reward
-        episodes = [self._close_episode(row, b) for b in np.flatnonzero(step.terminated | step.truncated).tolist()]
+        over = (step.terminated | step.truncated) & valid
+        if not over.any():
+            return [], []
+        episodes = [self._close_episode(row, b) for b in np.flatnonzero(over).tolist()]
         games = [self._close_game(row, b) for b in np.flatnonzero(step.ended & valid).tolist()]
         return episodes, games
 
@@ -67,13 +75,19 @@ class EpisodeTracker:
             discounted_return=float(self._discounted[b]),
             nonzero_rewards=int(self._nonzero[b]),
         )
-        self._length[b] = self._nonzero[b] = 0
-        self._return[b] = self._discounted[b] = 0.0
-        self._factor[b] = 1.0
+        self._begin_episode(b)
         return episode
 
     def _close_game(self, row: int, b: int) -> Game:
         game = Game(row=row, env_id=self._env_ids[b], length=int(self._game_length[b]), score=float(self._score[b]))
+        self._begin_game(b)
+        return game
+
+    def _begin_episode(self, b: int) -> None:
+        self._length[b] = self._nonzero[b] = 0
+        self._return[b] = self._discounted[b] = 0.0
+        self._factor[b] = 1.0
+
+    def _begin_game(self, b: int) -> None:
         self._game_length[b] = 0
         self._score[b] = 0.0
-        return game

@@ -16,14 +16,6 @@ FAST = DQNConfig(
 )
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_value_of_an_endless_task_cut_by_the_clock_is_ten(n_step):
     # reward 1 for ever at discount 0.9: 1 / (1 - 0.9) = 10; a truncation taken for a death settles near 6.9

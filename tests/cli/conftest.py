@@ -47,7 +47,7 @@ class Cli:
     def left_on_disk(self) -> list[str]:
         return sorted(str(p.relative_to(self.folder)) for p in self.folder.rglob("*"))
 
-    def _run(self, config, checked, words):
+    def _run(self, config, checked, words, signals):
         assert checked == f"checked {config.seed}"
         self.configs.append(config)
         self.words.append(words)

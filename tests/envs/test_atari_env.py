@@ -9,6 +9,7 @@ from ale_py.vector_env import AtariVectorEnv
 
 from rlcli.core.errors import ConfigError
 from rlcli.envs.config import AtariConfig
+from rlcli.envs.start_noops import StartNoops
 
 PLAIN = AtariConfig(noop_max=0, fire_reset=False, episodic_life=False, clip_reward=False)
 """Nothing happens but emulator frames and screens."""
@@ -44,17 +45,24 @@ def random_actions(env, n, seed=0):
 
 
 @pytest.mark.parametrize(
-    ("game", "sticky", "n_steps", "n_games"),
-    [("breakout", 0.0, 350, 1), ("breakout", 0.25, 350, 1), ("pong", 0.25, 150, 0), ("seaquest", 0.0, 150, 0)],
+    ("game", "sticky", "max_frames", "n_steps", "n_games"),
+    [
+        ("breakout", 0.0, 108_000, 500, 2),
+        ("breakout", 0.25, 108_000, 500, 2),
+        ("freeway", 0.25, 201, 160, 3),  # without a FIRE button; the last step of a game is cut short
+        ("pong", 0.25, 200, 160, 3),
+        ("seaquest", 0.0, 108_000, 150, 0),
+    ],
 )
-def test_equals_ale_vector_env_bit_for_bit(game, sticky, n_steps, n_games):
-    env = replace(PLAIN, game=game, sticky=sticky).build()
+def test_equals_ale_vector_env_bit_for_bit(game, sticky, max_frames, n_steps, n_games):
+    config = AtariConfig(game=game, sticky=sticky, max_frames=max_frames, episodic_life=False, clip_reward=False)
+    env = config.build()
     vector = AtariVectorEnv(
         game,
         1,
         num_threads=1,
-        noop_max=0,
-        use_fire_reset=False,
+        noop_max=config.noop_max + 1,
+        max_num_frames_per_episode=max_frames,
         reward_clipping=False,
         repeat_action_probability=sticky,
     )
@@ -73,6 +81,24 @@ def test_equals_ale_vector_env_bit_for_bit(game, sticky, n_steps, n_games):
     np.testing.assert_array_equal(ends, expected_ends)
     np.testing.assert_array_equal(rewards, expected_rewards)
     np.testing.assert_array_equal(obs, expected_obs)
+
+
+@pytest.mark.parametrize(("game", "noop_max"), [("breakout", 30), ("freeway", 30), ("pong", 1)])
+def test_every_start_lasts_as_many_frames_as_in_ale_vector_env(game, noop_max):
+    env = AtariConfig(game=game, noop_max=noop_max).build()
+    vector = AtariVectorEnv(game, 1, num_threads=1, noop_max=noop_max + 1)
+    expected, frames = [], []
+    for seed in (3, None, None, None, None, 2**31 - 1, None):
+        expected.append(vector.reset(seed=seed)[1]["episode_frame_number"][0])
+        env.reset(seed=seed)
+        frames.append(env.ale.getEpisodeFrameNumber())
+
+    assert frames == expected
+
+
+def test_start_noops_are_the_bounded_draws_of_libstdcxx():
+    # mt19937(5489) begins 3499211612, 581869302; the first times 3 * 2**30 is 0 modulo 2**32, below 2**32 % (3 * 2**30)
+    assert StartNoops(5489).draw(3 * 2**30 - 1) == 581869302 * 3 // 4
 
 
 def test_colour_equals_ale_vector_env_with_channels_first():
@@ -266,15 +292,16 @@ def test_sticky_repeats_the_last_action_that_often(sticky):
     assert n_repeated / n == pytest.approx(sticky, abs=0.05 if sticky else 0)
 
 
-def test_a_game_starts_with_one_to_noop_max_no_ops():
-    env = replace(PLAIN, noop_max=4).build()
+@pytest.mark.parametrize(("fire_reset", "expected"), [(False, {0, 1, 2, 3, 4}), (True, {1, 2, 3, 4})])
+def test_a_game_starts_with_up_to_noop_max_frames_with_fire_among_them(fire_reset, expected):
+    env = replace(PLAIN, noop_max=4, fire_reset=fire_reset).build()
     env.reset(seed=0)
     frames = set()
     for _ in range(40):
         env.reset()
         frames.add(env.ale.getEpisodeFrameNumber())
 
-    assert frames == {1, 2, 3, 4}
+    assert frames == expected
 
 
 def test_noops_come_from_the_seed():
@@ -320,22 +347,25 @@ def test_a_game_is_truncated_after_max_frames_without_the_start(max_frames, n_st
     assert env.ale.getEpisodeFrameNumber() - start == n_frames
 
 
-def test_a_truncated_step_still_shows_its_last_screen():
-    env = replace(PLAIN, max_frames=6, frame_skip=4, game="space_invaders").build()
+def test_a_truncated_step_shows_all_but_its_last_frame_as_in_ale_vector_env():
+    env = replace(PLAIN, game="space_invaders", max_frames=4 * 62).build()
     env.reset(seed=0)
-    env.step(1)
+    for _ in range(60):
+        env.step(1)
     twin = emulator("space_invaders")
     twin.restoreState(env.ale.cloneState())
     screens = []
-    for _ in range(2):
+    for _ in range(8):
         twin.act(Action.FIRE)
         screens.append(twin.getScreenGrayscale())
 
+    env.step(1)
     obs, _, _, truncated, _ = env.step(1)
 
     assert truncated
-    expected = cv2.resize(np.maximum(*screens), (84, 84), interpolation=cv2.INTER_AREA)
-    np.testing.assert_array_equal(obs[-1], expected)
+    pooled = np.maximum(np.maximum(screens[2], screens[3]), screens[6])
+    assert (pooled != np.maximum(screens[6], screens[7])).any()
+    np.testing.assert_array_equal(obs[-1], cv2.resize(pooled, (84, 84), interpolation=cv2.INTER_AREA))
 
 
 def test_clipped_reward_is_the_sign_and_the_raw_one_is_kept():

@@ -1,41 +1,20 @@
-import pickle
-
 import numpy as np
 import pytest
 
 from rlcli.core.errors import ConfigError, EnvError
+from rlcli.core.pulse import Pulse
 from rlcli.core.rng import Purpose
 from rlcli.envs.config import AtariConfig, GymConfig
 from rlcli.envs.probe import probe
 from rlcli.envs.vector import InProcessVectorEnv
+from tests.envs.rolling import FIELDS, roll
 from tests.probes import (
-    DictConfig,
-    FaultyConfig,
     IndexConfig,
-    InfoConfig,
+    IndexEnv,
     LivesConfig,
     NoiseConfig,
-    RaisingConfig,
-    ReuseConfig,
-    StartConfig,
     empty_obs,
 )
-
-FIELDS = ("reward", "raw_reward", "terminated", "truncated", "ended", "valid")
-
-
-def roll(env, n_steps, actions=None, autoreset=True, seed=None):
-    """Observations [n + 1, B, ...] and a dict of [n, B] arrays."""
-    obs = empty_obs(env.spec, len(env.env_ids))
-    env.reset(obs, seed)
-    rows, steps = [pickle.loads(pickle.dumps(obs))], []
-    for t in range(n_steps):
-        env.send(np.zeros(len(env.env_ids), np.int64) if actions is None else actions[t], autoreset)
-        step = env.recv(obs)
-        steps.append([getattr(step, name).copy() for name in FIELDS])
-        rows.append(pickle.loads(pickle.dumps(obs)))
-    columns = [np.stack(column) for column in zip(*steps, strict=True)]
-    return (rows if isinstance(obs, dict) else np.stack(rows)), dict(zip(FIELDS, columns, strict=True))
 
 
 def test_one_filler_row_follows_each_end_and_holds_the_next_first_observation():
@@ -255,103 +234,105 @@ def test_reset_idle_resets_only_envs_that_have_had_a_filler_row():
     assert obs.tolist() == [[1, 1], [1, 2]]
 
 
-def test_infos_of_any_kind_do_not_matter():
-    plain, _ = roll(InProcessVectorEnv(IndexConfig([10]), [0], seed=0), 25)
+def test_another_incarnation_has_streams_of_its_own():
+    def after(incarnation):
+        env = InProcessVectorEnv(NoiseConfig(), range(8), seed=0, incarnation=incarnation)
+        return roll(env, 1)[0][0]
 
-    odd, step = roll(InProcessVectorEnv(InfoConfig(), [0], seed=0), 25)
-
-    np.testing.assert_array_equal(odd, plain)
-    np.testing.assert_array_equal(step["raw_reward"], step["reward"])
-
-
-def test_envs_may_reuse_their_arrays():
-    obs, _ = roll(InProcessVectorEnv(ReuseConfig(), [0], seed=0), 4, autoreset=False)
-
-    assert obs[:, 0].tolist() == [[0, 0], [0, 1], [0, 2], [0, 3], [0, 3]]
+    seen = [row.tobytes() for incarnation in range(3) for row in after(incarnation)]
+    assert len(set(seen)) == 24
 
 
-def test_envs_may_share_one_array():
-    env = InProcessVectorEnv(ReuseConfig(), [0, 1], seed=0)
-    env._envs[1].array = env._envs[0].array
+def test_incarnation_0_is_what_it_was():
+    expected, _ = roll(InProcessVectorEnv(NoiseConfig(), range(3), seed=0), 5)
+
+    again, _ = roll(InProcessVectorEnv(NoiseConfig(), range(3), seed=0, incarnation=0), 5)
+
+    np.testing.assert_array_equal(again, expected)
+
+
+def test_another_incarnation_decorrelates_otherwise():
+    def after(incarnation):
+        env = InProcessVectorEnv(IndexConfig([1000]), range(8), seed=0, incarnation=incarnation)
+        obs = np.zeros((8, 2), np.float32)
+        env.reset(obs)
+        env.decorrelate(obs, 100, seed=0)
+        return obs[:, 1].tolist()
+
+    assert after(0) == after(0)
+    assert after(0) != after(1)
+
+
+class SpyEnv(IndexEnv):
+    """Writes down what the pulse says while it is called."""
+
+    pulse: Pulse
+    heard: list
+
+    def __init__(self):
+        super().__init__([2], False)
+        self.heard.append(self.pulse.describe())
+
+    def reset(self, *, seed=None, options=None):
+        self.heard.append(self.pulse.describe())
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        self.heard.append(self.pulse.describe())
+        return super().step(action)
+
+
+@pytest.fixture
+def spied():
+    """An environment of ids 4 and 7 with a pulse, and the list of what its parts heard."""
+
+    class Config:
+        def build(self):
+            return SpyEnv()
+
+    SpyEnv.pulse, SpyEnv.heard = Pulse(), []
+    env = InProcessVectorEnv(Config(), [4, 7], seed=0, spec=probe(IndexConfig()), pulse=SpyEnv.pulse)
+    return env, SpyEnv.heard
+
+
+def test_pulse_says_which_env_is_built_reset_and_that_envs_step(spied):
+    env, heard = spied
+
+    roll(env, 1)
+
+    built = ["constructing env 4", "constructing env 7"]
+    assert heard == [*built, "reset of env 4", "reset of env 7", "step", "step"]
+
+
+def test_pulse_says_which_env_is_reset_between_two_episodes(spied):
+    env, heard = spied
+
+    roll(env, 4)
+
+    assert heard[-4:] == ["reset of env 4", "reset of env 7", "step", "step"]
+
+
+def test_each_step_of_each_env_is_a_beat(spied):
+    env, _ = spied
     obs = np.zeros((2, 2), np.float32)
     env.reset(obs)
-    env._envs[1].lengths = [9]
+    before = env._pulse.n_beats
 
-    for _ in range(5):
-        env.send(np.zeros(2, np.int64), autoreset=False)
+    for _ in range(2):
+        env.send(np.zeros(2, np.int64))
         env.recv(obs)
 
-    assert obs.tolist() == [[0, 3], [0, 5]]
+    assert env._pulse.n_beats == before + 4
 
 
-def test_discrete_actions_count_from_0_whatever_the_spaces_start():
-    env = InProcessVectorEnv(StartConfig(), [0, 1, 2], seed=0)
+def test_random_steps_before_the_first_batch_are_beats(spied):
+    env, heard = spied
+    env.reset(np.zeros((2, 2), np.float32))
+    before, n_heard = env._pulse.n_beats, len(heard)
 
-    obs, _ = roll(env, 1, actions=np.array([[0, 1, 2]]))
+    env.decorrelate(np.zeros((2, 2), np.float32), 30, seed=0)
 
-    assert obs[1].tolist() == [5, 6, 7]
-
-
-def test_dict_observations_and_box_actions():
-    env = InProcessVectorEnv(DictConfig(), [0, 1], seed=0)
-    actions = np.ones((8, 2, 2), np.float32)
-    actions[:, 1] = -1
-
-    rows, step = roll(env, 8, actions)
-
-    assert actions[:, 0].min() == 1  # the env wrote into its own copy
-    assert rows[3]["image"].dtype == np.uint8
-    assert rows[3]["image"][1].tolist() == [[[3] * 4] * 4]
-    assert rows[6]["body"]["joints"].tolist() == [[6, 6], [-6, -6]]
-    assert rows[6]["body"]["joints"].dtype == np.float32
-    assert rows[7]["body"]["step"].tolist() == [0, 0]
-    assert np.flatnonzero(step["terminated"][:, 0]).tolist() == [5]
-
-
-def test_an_idle_dict_observation_is_kept_whole():
-    env = InProcessVectorEnv(DictConfig(), [0], seed=0)
-
-    rows, _ = roll(env, 8, np.ones((8, 1, 2), np.float32), autoreset=False)
-
-    assert rows[8]["image"].max() == 6
-    assert rows[8]["body"]["joints"].tolist() == [[6, 6]]
-
-
-def test_a_wrong_shape_is_never_broadcast():
-    env = InProcessVectorEnv(FaultyConfig("shape", n=4), [5], seed=0)
-
-    with pytest.raises(EnvError) as caught:
-        roll(env, 10)
-
-    assert str(caught.value) == "env 5, step 3: obs: expected float32 (2,), got float32 (1,)"
-
-
-@pytest.mark.parametrize("fault", ["old step", "text reward", "none obs"])
-def test_wrong_returns_name_env_and_step(fault):
-    env = InProcessVectorEnv(FaultyConfig(fault, n=3), [7], seed=0)
-
-    with pytest.raises(EnvError, match=r"^env 7, step 2: "):
-        roll(env, 10)
-
-
-def test_an_exception_of_env_3_names_it_and_is_the_cause():
-    spec = probe(IndexConfig())
-    env = InProcessVectorEnv(RaisingConfig("step", n=5), [3], seed=0, spec=spec)
-
-    with pytest.raises(EnvError) as caught:
-        roll(env, 10)
-
-    assert (caught.value.env_id, caught.value.env_step) == (3, 4)
-    assert str(caught.value) == "env 3, step 4: step() raised ValueError: marker-7"
-    assert isinstance(caught.value.__cause__, ValueError)
-
-
-@pytest.mark.parametrize(("where", "n", "line"), [("build", 1, "building it"), ("reset", 2, r"reset\(\)")])
-def test_exceptions_in_constructor_and_reset_name_the_env(where, n, line):
-    spec = probe(IndexConfig())
-
-    with pytest.raises(EnvError, match=rf"^env 4, step \d: {line} raised ValueError: marker-7$"):
-        roll(InProcessVectorEnv(RaisingConfig(where, n), [4], seed=0, spec=spec), 10)
+    assert env._pulse.n_beats - before >= len(heard) - n_heard > 2
 
 
 def test_a_config_error_stays_one():
@@ -359,46 +340,6 @@ def test_a_config_error_stays_one():
 
     with pytest.raises(ConfigError):
         InProcessVectorEnv(GymConfig(id="CartPol-v1"), [0], 0, spec=spec)
-
-
-def test_nan_rewards_pass():
-    class Nan:
-        def build(self):
-            env = IndexConfig([9]).build()
-            step = env.step
-            env.step = lambda action: (step(action)[0], np.float64("nan"), False, False, {})
-            return env
-
-    _, step = roll(InProcessVectorEnv(Nan(), [0], seed=0), 2)
-
-    assert np.isnan(step["reward"]).all()
-    assert step["reward"].dtype == np.float32
-
-
-def test_rewards_in_arrays_of_one_element_are_numbers():
-    class Array:
-        def build(self):
-            env = IndexConfig([9]).build()
-            step = env.step
-            env.step = lambda action: (step(action)[0], np.array([2.5]), False, False, {})
-            return env
-
-    _, step = roll(InProcessVectorEnv(Array(), [0], seed=0), 1)
-
-    assert step["reward"].tolist() == [[2.5]]
-
-
-def test_actions_are_copied_when_sent():
-    env = InProcessVectorEnv(StartConfig(), [0], seed=0)
-    obs = np.zeros(1, np.int64)
-    env.reset(obs)
-    action = np.array([2])
-    env.send(action)
-    action[0] = 0
-
-    env.recv(obs)
-
-    assert obs.tolist() == [7]
 
 
 def test_decorrelate_takes_up_to_max_steps_and_leaves_live_observations():
@@ -450,20 +391,6 @@ def test_decorrelation_depends_on_the_seed():
     assert after(0) != after(1)
 
 
-def test_random_box_actions_stay_within_bounds():
-    env = InProcessVectorEnv(DictConfig(), [0], seed=0)
-    obs = empty_obs(env.spec, 1)
-    env.reset(obs)
-    seen = []
-    step = env._envs[0].step
-    env._envs[0].step = lambda action: (seen.append(action.copy()), step(action))[1]
-
-    env.decorrelate(obs, 200, seed=0)
-
-    assert np.abs(seen).max() <= 2
-    assert len(np.unique(seen)) > len(seen)
-
-
 def test_close_twice_is_fine_and_closes_every_env():
     env = InProcessVectorEnv(IndexConfig(), [0, 1], seed=0)
     closed = []
@@ -489,19 +416,3 @@ def test_an_env_that_fails_to_close_does_not_keep_the_others_open():
         env.close()
 
     assert closed == [1]
-
-
-def test_a_wrong_number_of_actions_is_refused():
-    env = InProcessVectorEnv(IndexConfig(), [0, 1], seed=0)
-
-    with pytest.raises(ValueError, match="expected 2 actions, got 3"):
-        env.send(np.zeros(3, np.int64))
-
-
-def test_spec_survives_pickling():
-    spec = probe(DictConfig())
-
-    copy = pickle.loads(pickle.dumps(spec))
-
-    assert copy.observation_space == spec.observation_space
-    assert copy.notes == spec.notes

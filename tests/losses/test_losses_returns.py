@@ -12,13 +12,13 @@ from rlcli.losses.returns import gae, lambda_return, n_step_return
 
 
 def stream(flags, reward, value):
-    """One environment (B = 1) from a word: . step, T terminated, U truncated, B both, _ filler."""
+    """One environment (B = 1) from a word: . step, T terminated, U truncated, B both, _ filler, C cut."""
     return SimpleNamespace(
         reward=torch.tensor(reward, dtype=torch.float64)[:, None],
         value=torch.tensor(value, dtype=torch.float64)[:, None],
         terminated=torch.tensor([f in "TB" for f in flags])[:, None],
-        truncated=torch.tensor([f in "UB" for f in flags])[:, None],
-        valid=torch.tensor([f != "_" for f in flags])[:, None],
+        truncated=torch.tensor([f in "UBC" for f in flags])[:, None],
+        valid=torch.tensor([f not in "_C" for f in flags])[:, None],
     )
 
 
@@ -140,10 +140,39 @@ def test_n_step_with_both_flags_does_not_bootstrap(assert_table):
     assert_table([2.0, 2.0, 0.0, 24.0], n_steps(".B_.", [1, 2, 99, 8], [4, 8, 16, 5, 32], 0.5, 3))
 
 
-def test_filler_row_cuts_even_behind_a_row_without_an_end(assert_table):
-    # row 1 is filler: row 0 gives 1 + 0.5 * 8 = 5 whatever n is; row 2: 8 + 0.5 * 32 = 24; advantage 5 - 4 = 1
-    assert_table([5.0, 0.0, 24.0], n_steps("._.", [1, 99, 8], [4, 8, 16, 32], 0.5, 3))
-    assert_table([1.0, 0.0, 8.0], advantages("._.", [1, 99, 8], [4, 8, 16, 32], 0.5, 1.0))
+@pytest.mark.parametrize(
+    ("n", "expected"),
+    [
+        # row 2 is the cut, its value 16 is V(last observation); the new game begins in row 3
+        (1, [1 + 4, 2 + 8, 0, 8 + 16]),
+        # 2: row 0: 1 + 1 + 0.25 * 16 = 6; row 1: the window of one row bootstraps from row 2
+        (2, [6, 10, 0, 24]),
+        (5, [6, 10, 0, 24]),
+    ],
+)
+def test_n_step_windows_bootstrap_from_the_cut_that_ends_them(assert_table, n, expected):
+    assert_table(expected, n_steps("..C.", [1, 2, 99, 8], [4, 8, 16, 5, 32], 0.5, n))
+
+
+def test_step_before_a_cut_bootstraps_from_the_cut_and_is_the_last_of_its_recursion(assert_table):
+    # row 2 is the cut: its value 8 is V(last observation), its own advantage 0
+    # delta_3 = 3 + 0.5 * 6 - 5 = 1      A_3 = 1
+    # delta_1 = 2 + 0.5 * 8 - 4 = 2      A_1 = 2
+    # delta_0 = 1 + 0.5 * 4 - 2 = 1      A_0 = 1 + 0.25 * 2 = 1.5
+    assert_table([1.5, 2.0, 0.0, 1.0], advantages("..C.", [1, 2, 99, 3], [2, 4, 8, 5, 6], 0.5, 0.5))
+
+
+def test_cut_behind_an_end_changes_nothing(assert_table):
+    # row 0: terminated, 1 - 2 = -1; row 2: truncated, 3 + 0.5 * 6 - 5 = 1; row 4: 2 + 0.5 * 8 - 4 = 2
+    assert_table([-1.0, 0.0, 1.0, 0.0, 2.0], advantages("TCUC.", [1, 99, 3, 99, 2], [2, 9, 5, 6, 4, 8], 0.5, 0.5))
+    assert_table([1.0, 0.0, 6.0, 0.0, 6.0], n_steps("TCUC.", [1, 99, 3, 99, 2], [2, 9, 5, 6, 4, 8], 0.5, 3))
+
+
+def test_lost_rows_behind_a_cut_give_zero_whatever_they_hold(assert_table):
+    nan = float("nan")
+    # row 0: 1 + 0.5 * 4 - 2 = 1; row 3: 3 + 0.5 * 6 - 5 = 1
+    assert_table([1.0, 0.0, 0.0, 1.0], advantages(".C_.", [1, nan, nan, 3], [2, 4, nan, 5, 6], 0.5, 1.0))
+    assert_table([3.0, 0.0, 0.0, 6.0], n_steps(".C_.", [1, nan, nan, 3], [2, 4, nan, 5, 6], 0.5, 3))
 
 
 def reference_ends(s, t, b):
@@ -181,11 +210,11 @@ def reference_n_step(s, t, b, discount, n):
 @st.composite
 def streams(draw):
     T, B = draw(st.integers(1, 9)), draw(st.integers(1, 3))
-    words = [draw(st.text("...TUBL_", min_size=T, max_size=T)) for _ in range(B)]
+    words = [draw(st.text("...TUBLC_", min_size=T, max_size=T)) for _ in range(B)]
     numbers = st.floats(-10, 10, allow_subnormal=False)
     columns = []
     for word in words:
-        legal = "".join(f if f != "_" or i == 0 or word[i - 1] in "TUB_" else "." for i, f in enumerate(word))
+        legal = "".join(f if f != "_" or i == 0 or word[i - 1] in "TUBC_" else "." for i, f in enumerate(word))
         reward = draw(st.lists(numbers, min_size=T, max_size=T))
         value = draw(st.lists(numbers, min_size=T + 1, max_size=T + 1))
         columns.append(stream(legal.replace("L", "T"), reward, value))

@@ -4,9 +4,12 @@ import torch
 from gymnasium import spaces
 
 from rlcli.core.errors import ConfigError
+from rlcli.core.tree import as_torch
+from rlcli.envs.vector import InProcessVectorEnv
 from rlcli.models.config import AutoModelConfig
 from rlcli.models.heads import PolicyValueNetwork, QNetwork
 from rlcli.models.trunk import Trunk
+from tests.probes import TupleConfig, empty_obs
 
 IMAGE = spaces.Box(0, 255, (4, 84, 84), np.uint8)
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
@@ -66,6 +69,23 @@ def test_vector_input(space, obs, expected):
 
     torch.testing.assert_close(torch.tensor(expected, dtype=torch.float32), module(obs))
     assert module.n_features == len(expected[0])
+
+
+def test_tuple_observations_of_an_env_reach_every_part_of_the_network():
+    env = InProcessVectorEnv(TupleConfig(), [0, 1], seed=0)
+    obs = empty_obs(env.spec, 2)
+    env.reset(obs)
+    small = AutoModelConfig(conv_channels=[4], conv_kernels=[2], conv_strides=[1], conv_hidden=8, mlp_hidden=[16])
+    trunk = Trunk(small, env.spec.observation_space)
+    first = trunk(as_torch(obs)).detach()
+
+    env.send(np.zeros(2, np.int64))
+    env.recv(obs)
+
+    after = trunk(as_torch(obs)).detach()
+    assert (2, 8 + 16) == tuple(after.shape)
+    assert not torch.equal(first[:, :8], after[:, :8])  # the image, part 0
+    assert not torch.equal(first[:, 8:], after[:, 8:])  # the pair in part 1
 
 
 def test_dict_joins_images_and_one_mlp_of_the_rest():

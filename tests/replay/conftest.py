@@ -2,7 +2,8 @@
 
 A stream is a word for each environment, one letter a row:
 ``.`` a step, ``T`` terminated, ``U`` truncated, ``B`` both (a filler row follows all three), ``L`` a life lost
-(terminated, the game goes on), ``_`` a filler row.
+(terminated, the game goes on), ``_`` a filler row, ``C`` a cut (a filler row that ends the game of the row before),
+``0`` a filler row in which nothing was seen.
 """
 
 from types import SimpleNamespace
@@ -25,8 +26,11 @@ def frame(row, env):
     return np.stack([np.full((SIDE, SIDE), number + 120 * c, np.uint8) for c in range(CHUNK)])
 
 
+FILLERS = "_C0"
+
+
 def is_game_start(word, row):
-    return row > 0 and word[row] != "_" and word[row - 1] == "_"
+    return row > 0 and word[row] not in FILLERS and word[row - 1] in FILLERS
 
 
 def stack(words, row, env, k):
@@ -71,6 +75,8 @@ class Stream:
         self.spec = EnvSpec(space, Discrete(10**6), example, np.zeros((), np.int64), frame_stack)
 
     def obs(self, row, env):
+        if self.words[env][row : row + 1] == "0":
+            return np.zeros_like(self.spec.example_obs)
         return index_obs(row, env) if self.k == 1 else stack(self.words, row, env, self.k)
 
     def flag(self, letters, rows):
@@ -84,7 +90,7 @@ class Stream:
             action=torch.tensor([[action(t, b) for b in envs] for t in rows]),
             reward=torch.tensor([[reward(t, b) for b in envs] for t in rows]),
             terminated=self.flag("TBL", rows),
-            truncated=self.flag("UB", rows),
+            truncated=self.flag("UBC", rows),
             valid=self.flag(".TUBL", rows),
             record=None,
             state=None,
@@ -96,7 +102,7 @@ class Stream:
     def window(self, row, env, head, n, discount):
         """(return, discount, bootstrap row) by the definition, or None if the window is not all there."""
         word, total = self.words[env], 0.0
-        if word[row] == "_":
+        if word[row] in FILLERS:
             return None
         for m in range(n):
             if row + m + 1 >= head:
@@ -104,7 +110,7 @@ class Stream:
             total += discount**m * reward(row + m, env)
             if word[row + m] in "TBL":
                 return total, 0.0, row + m + 1
-            if word[row + m] == "U":
+            if word[row + m] == "U" or word[row + m + 1] == "C":
                 return total, discount ** (m + 1), row + m + 1
         return total, discount**n, row + n
 

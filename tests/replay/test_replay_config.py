@@ -16,7 +16,7 @@ from rlcli.replay.storage import OnDisk
 
 @pytest.fixture
 def ram_of_1_gb(monkeypatch):
-    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=10**9))
+    monkeypatch.setattr("rlcli.core.machine.available_memory", lambda: 10**9)
 
 
 @pytest.mark.parametrize(("size", "n_envs"), [(1, 1), (100, 7), (999, 16), (5_000, 3)])
@@ -40,10 +40,10 @@ def test_dict_observations_cost_all_their_leaves(make_replay, dict_case):
 
 
 def test_default_fits_and_is_described_in_one_line(atari_spec, monkeypatch):
-    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=24 * 10**9))
+    monkeypatch.setattr("rlcli.core.machine.available_memory", lambda: 24 * 10**9)
     config = UniformReplayConfig()
 
-    assert config.describe(atari_spec, 16) == "replay: 250,000 transitions x 7.1 kB = 1.8 GB of 24.0 GB RAM"
+    assert config.describe(atari_spec, 16) == "replay: 250,000 transitions x 7.1 kB = 1.8 GB of 24.0 GB free RAM"
     assert config.memory_problems(atari_spec, 16) == []
     assert range_problems(config) == []
 
@@ -52,7 +52,7 @@ def test_absurd_size_is_refused_with_both_numbers_and_the_largest_that_fits(atar
     (line,) = UniformReplayConfig(size=1_000_000_000).memory_problems(atari_spec, 16)
 
     assert line.startswith("size: 1_000_000_000 transitions need 7,072.0 GB of ")
-    assert " GB RAM; the largest size that fits is " in line
+    assert " GB free RAM; the largest size that fits is " in line
 
 
 def test_size_named_as_the_largest_fits_and_one_more_row_does_not(atari_spec, ram_of_1_gb):
@@ -64,7 +64,7 @@ def test_size_named_as_the_largest_fits_and_one_more_row_does_not(atari_spec, ra
 
 
 def test_build_refuses_what_does_not_fit_before_it_allocates(atari_spec, ram_of_1_gb):
-    with pytest.raises(ConfigError, match=r"replay\.size: 1_000_000 transitions need 7\.1 GB of 1\.0 GB RAM"):
+    with pytest.raises(ConfigError, match=r"replay\.size: 1_000_000 transitions need 7\.1 GB of 1\.0 GB free RAM"):
         UniformReplayConfig(size=1_000_000).build(atari_spec, 1, seed=0, discount=0.99, n_step=1)
 
 

@@ -26,8 +26,9 @@ def counts(replay, n_draws):
     [
         ["....T_......U_....L.....", ".......L......T_........"],
         [".T" + "_" * 400 + "...", "..T" + "_" * 400 + ".."],
+        ["....C.......C0000.......", ".......C......TC........"],
     ],
-    ids=["mostly_eligible", "hardly_any_eligible"],
+    ids=["mostly_eligible", "hardly_any_eligible", "with_cuts"],
 )
 def test_every_eligible_transition_is_drawn_as_often(make_stream, make_replay, words):
     _, replay = filled(make_stream, make_replay, words, size=1000, n_step=1)
@@ -41,8 +42,9 @@ def test_every_eligible_transition_is_drawn_as_often(make_stream, make_replay, w
 
 
 def test_only_eligible_transitions_are_drawn_at_every_moment(make_stream, make_replay):
-    stream = make_stream(["....T_......U__...L.....", "T_....L......T____......"], frame_stack=3)
-    replay = make_replay(stream.spec, 2, size=15, n_step=3)
+    words = ["....T_......U__...L.....", "T_....L......T____......", "....C.........C0000..C.."]
+    stream = make_stream(words, frame_stack=3)
+    replay = make_replay(stream.spec, 3, size=24, n_step=3)
     for start, stop in stream.batches(1):
         replay.append(stream.samples(start, stop))
         if replay.can_sample(1):

@@ -1,0 +1,245 @@
+"""The gpu and alternating samplers: environments step in workers or threads, this process chooses all actions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Protocol
+
+from rlcli.core.machine import cpu_budget
+from rlcli.core.protocols import VectorEnv
+from rlcli.core.rng import Purpose
+from rlcli.core.samples import Collected, Evaluation, Samples
+from rlcli.core.tree import map_tree
+from rlcli.envs.build import build_vector_env, has_native_vector
+from rlcli.samplers.batch import allocate, as_tree, batch_slice, split
+from rlcli.samplers.collector import Collector, CollectorOptions, join
+from rlcli.samplers.config import AlternatingConfig, GpuConfig, WorkerOptions
+from rlcli.samplers.env_worker import EnvParts, Group, serve_envs, step_memory
+from rlcli.samplers.evaluation import Evaluator, build_evaluator, evaluation_env, n_evaluation_envs
+from rlcli.samplers.setup import SamplerSetup
+from rlcli.samplers.shared import SharedTree
+from rlcli.samplers.worker_env import WorkerVectorEnv
+from rlcli.samplers.workers import n_workers, start_crew
+
+
+class Stepper(Protocol):
+    """Environments that step somewhere else than in this thread, in groups."""
+
+    def env(self, name: str) -> VectorEnv:
+        """The environments of a group."""
+
+    def close(self) -> None:
+        """End what steps them."""
+
+
+class GpuSampler:
+    """One collector over environments that step elsewhere: one forward for all B.
+
+    Args:
+        config: Batch shape, workers, reset mode.
+        setup: The run's environments, agent and seed; the agent acts on ``setup.device``.
+
+    Raises:
+        WorkerError: from any method, if a worker raised, died, was killed or did not answer in time, and is not to be
+            started again, or has been too often.
+    """
+
+    def __init__(self, config: GpuConfig, setup: SamplerSetup) -> None:
+        self._setup = setup
+        self._samples = _batch(config, setup)
+        self._evaluator: Evaluator | None = None
+        self._stepper = _stepper(config, setup, [range(config.batch_B)])
+        try:
+            env = self._stepper.env("envs0")
+            self._collector = Collector(env, setup.agent, self._samples, _options(config, setup))
+            self._collector.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def collect(self, step: int) -> Collected:
+        """One batch, beginning after ``step`` environment steps."""
+        self._collector.reset_idle()
+        return join(self._samples, [self._collector.collect(step)])
+
+    def evaluate(self, step: int) -> Evaluation:
+        """Play whole games; the environments are made on the first call."""
+        self._evaluator = self._evaluator or build_evaluator(self._setup, self._stepper.env("eval"))
+        return self._evaluator.evaluate(step)
+
+    def publish(self) -> None:
+        """Nothing to do: acting and learning share the weights."""
+
+    def close(self) -> None:
+        """End the workers."""
+        self._stepper.close()
+
+
+class AlternatingSampler:
+    """Two collectors, each over half of the environments: actions for one half are chosen while the other steps.
+
+    The samples are those of the gpu sampler: what an environment does and how it explores hangs on its global id.
+
+    Args:
+        config: Batch shape, workers, reset mode, whether the halves overlap.
+        setup: The run's environments, agent and seed; the agent acts on ``setup.device``.
+
+    Raises:
+        WorkerError: As for `GpuSampler`.
+    """
+
+    def __init__(self, config: AlternatingConfig, setup: SamplerSetup) -> None:
+        self._setup, self._n_rows, self._overlap = setup, config.batch_T, config.overlap
+        self._samples = _batch(config, setup)
+        self._evaluator: Evaluator | None = None
+        halves = split(config.batch_B, 2)
+        self._stepper = _stepper(config, setup, halves)
+        try:
+            self._collectors = [
+                Collector(
+                    self._stepper.env(f"envs{i}"),
+                    setup.agent,
+                    batch_slice(self._samples, half.start, half.stop),
+                    _options(config, setup),
+                )
+                for i, half in enumerate(halves)
+            ]
+            for collector in self._collectors:
+                collector.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def collect(self, step: int) -> Collected:
+        """One batch, beginning after ``step`` environment steps."""
+        for half in self._collectors:
+            half.reset_idle()
+            half.begin(step)
+        if self._overlap:
+            self._in_turn()
+        else:
+            self._one_after_the_other()
+        return join(self._samples, [half.finish() for half in self._collectors])
+
+    def evaluate(self, step: int) -> Evaluation:
+        """Play whole games; the environments are made on the first call."""
+        self._evaluator = self._evaluator or build_evaluator(self._setup, self._stepper.env("eval"))
+        return self._evaluator.evaluate(step)
+
+    def publish(self) -> None:
+        """Nothing to do: acting and learning share the weights."""
+
+    def close(self) -> None:
+        """End the workers."""
+        self._stepper.close()
+
+    def _in_turn(self) -> None:
+        first, second = self._collectors
+        first.act(0)
+        for t in range(self._n_rows):
+            second.act(t)
+            first.receive(t)
+            if t + 1 < self._n_rows:
+                first.act(t + 1)
+            second.receive(t)
+
+    def _one_after_the_other(self) -> None:
+        for t in range(self._n_rows):
+            for half in self._collectors:
+                half.act(t)
+                half.receive(t)
+
+
+class _Workers:
+    """Groups of environments in worker processes; every worker holds a part of each."""
+
+    def __init__(self, config: WorkerOptions, setup: SamplerSetup, groups: Sequence[Sequence[int]]) -> None:
+        n = n_workers(config)
+        eval_ids = range(n_evaluation_envs(setup))
+        self._groups = {
+            f"envs{i}": Group(setup.env, Purpose.ENV, _spread(ids, n, first=i), at_once=True)
+            for i, ids in enumerate(groups)
+        }
+        self._groups["eval"] = Group(setup.eval_env, Purpose.EVAL_ENV, _spread(eval_ids, n), at_once=False)
+        self._spec = setup.spec
+        self._memory = {
+            name: SharedTree(step_memory(setup.spec, sum(map(len, group.slices))), say=setup.say)
+            for name, group in self._groups.items()
+        }
+        training = [group for name, group in self._groups.items() if name != "eval"]
+        self._crew = start_crew(
+            serve_envs,
+            config,
+            setup,
+            parts=EnvParts(self._groups, setup.spec, setup.seed),
+            shared=self._memory,
+            env_ids=[[i for group in training for i in group.slices[rank]] for rank in range(n)],
+        )
+
+    def env(self, name: str) -> VectorEnv:
+        """See `Stepper`."""
+        return WorkerVectorEnv(self._crew, name, self._groups[name], self._memory[name], self._spec)
+
+    def close(self) -> None:
+        """See `Stepper`."""
+        self._crew.close()
+        for memory in self._memory.values():
+            memory.close()
+
+
+class _Threads:
+    """Groups of environments that native code steps in threads of this process."""
+
+    def __init__(self, config: WorkerOptions, setup: SamplerSetup, groups: Sequence[Sequence[int]]) -> None:
+        self._setup, self._n_threads = setup, min(config.n_workers or cpu_budget(), config.batch_B)
+        self._ids = {f"envs{i}": ids for i, ids in enumerate(groups)}
+        self._made: list[VectorEnv] = []
+        setup.say(f"no worker processes: the environments step in {self._n_threads} threads of native code")
+
+    def env(self, name: str) -> VectorEnv:
+        """See `Stepper`."""
+        setup = self._setup
+        if name == "eval":
+            env = evaluation_env(setup, range(n_evaluation_envs(setup)), self._n_threads)
+        else:
+            env = build_vector_env(
+                setup.env,
+                self._ids[name],
+                setup.seed,
+                spec=setup.spec,
+                n_threads=self._n_threads,
+                pulse=setup.pulse,
+            )
+        self._made.append(env)
+        return env
+
+    def close(self) -> None:
+        """See `Stepper`."""
+        while self._made:
+            self._made.pop().close()
+
+
+def _stepper(config: WorkerOptions, setup: SamplerSetup, groups: Sequence[Sequence[int]]) -> Stepper:
+    if setup.device == "cpu":
+        setup.say("actions are chosen on the CPU, for all environments at once (device=cpu)")
+    return (_Threads if has_native_vector(setup.env) else _Workers)(config, setup, groups)
+
+
+def _batch(config: WorkerOptions, setup: SamplerSetup) -> Samples:
+    """Memory for a batch; page-locked where observations go to a GPU from it."""
+    samples = allocate(setup.spec, setup.agent, config.batch_T, config.batch_B)
+    if setup.device == "cpu":
+        return samples
+    return Samples(**map_tree(lambda leaf: leaf.pin_memory(), as_tree(samples)))
+
+
+def _options(config: WorkerOptions, setup: SamplerSetup) -> CollectorOptions:
+    return CollectorOptions(setup.seed, config.batch_B, setup.discount, config.max_decorrelation_steps, config.reset)
+
+
+def _spread(ids: Sequence[int], n: int, first: int = 0) -> list[list[int]]:
+    """Contiguous ids for each of n workers; of a second group the larger shares go to the last workers."""
+    sizes = [len(part) for part in split(len(ids), n)]
+    ends = list(itertools.accumulate(sizes[::-1] if first % 2 else sizes, initial=0))
+    return [list(ids[a:b]) for a, b in itertools.pairwise(ends)]
