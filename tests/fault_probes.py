@@ -34,7 +34,7 @@ class FaultEnv(gymnasium.Env):
         at: In the how-manieth call, from 1; 0: in each.
         victims: Seeds of the first reset of the environments that it happens to; empty: all. Cannot choose in build.
         once: Path of a file; only who creates it has the fault. Empty: whoever comes there.
-        sleep_s: For the fault ``sleep``.
+        sleep_s: For the faults ``sleep`` and ``exit but leave a child``.
         mark: Path of a file that gets this process's id when the fault begins.
         in_worker: Only in processes that another one started.
     """
@@ -103,6 +103,13 @@ def _raise(env):
     raise ValueError("marker-7")
 
 
+def _exit_but_leave_a_child(env):
+    if os.fork() == 0:
+        time.sleep(env.sleep_s)
+        os._exit(0)
+    os._exit(3)
+
+
 def _bad(value, what):
     def spoil(env):
         env.bad_value = value
@@ -114,6 +121,7 @@ def _bad(value, what):
 FAULTS = {
     "raise": _raise,
     "exit": lambda env: os._exit(3),
+    "exit but leave a child": _exit_but_leave_a_child,
     "kill": lambda env: os.kill(os.getpid(), signal.SIGKILL),
     "hang": lambda env: time.sleep(3600),
     "sleep": lambda env: time.sleep(env.sleep_s),

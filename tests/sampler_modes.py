@@ -43,11 +43,15 @@ ASYNC = ONE_OF_EACH[4:]
 
 
 def config(mode, batch_T, batch_B, *, start_method="fork", **options):
-    """A sampler's config; fork starts a worker in hundredths of a second, the others in one or more seconds."""
+    """A sampler's config.
+
+    A fork starts in hundredths of a second, other workers in one or more seconds. Workers that are not pinned need not
+    wait for a CPU on which something else runs.
+    """
     cls, own = _MODES[mode]
     if cls.has_workers:
-        own = {**own, "start_method": start_method}
-    return cls(batch_T, batch_B, **own, **options)
+        own = {**own, "start_method": start_method, "pin_workers": False}
+    return cls(batch_T, batch_B, **own | options)
 
 
 def copy_of(samples):

@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -107,7 +106,7 @@ class CountedEnv(gymnasium.Env):
     action_space = Discrete(3)
 
     def __init__(self, path: str, step_s: float) -> None:
-        self.file, self.step_s = Path(path).open("ab", buffering=0), step_s
+        self.file, self.step_s = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), step_s
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -116,12 +115,12 @@ class CountedEnv(gymnasium.Env):
 
     def step(self, action):
         self.t += 1
-        self.file.write(b".")
+        os.write(self.file, b".")
         time.sleep(self.step_s)
         return np.array([self.t], np.float32), float(action), self.t == 20, False, {}
 
     def close(self):
-        self.file.close()
+        os.close(self.file)
 
 
 @dataclass

@@ -6,7 +6,7 @@ import re
 import traceback
 from pathlib import Path
 
-from rlcli.core.errors import EnvError, WorkerError
+from rlcli.core.errors import EnvError, RlcliError, WorkerError
 
 LOG_FILE = "debug.log"
 
@@ -34,6 +34,8 @@ def failure_text(error: BaseException, *, full: bool = False) -> str:
         cause = error.__cause__
         theirs = _theirs("".join(traceback.format_exception(cause))) if cause else ""
         return _with_notes(f"{theirs}{error}", error)
+    if isinstance(error, RlcliError):
+        return _with_notes(str(error), error)
     return own.rstrip("\n")
 
 

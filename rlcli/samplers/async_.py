@@ -15,9 +15,11 @@ from typing import Any
 
 import torch
 
+from rlcli.core.errors import WorkerError
 from rlcli.core.pickling import pickled
 from rlcli.core.pulse import Pulse
 from rlcli.core.samples import Collected, Evaluation
+from rlcli.core.tree import index, write
 from rlcli.samplers.batch import allocate, copy_samples, share_like, shared_samples
 from rlcli.samplers.config import AlternatingConfig, AsyncConfig, BatchOptions, CpuConfig, GpuConfig, SerialConfig
 from rlcli.samplers.crew import Crew, CrewPolicy
@@ -37,6 +39,7 @@ _ACT_ON_DEVICE = ("gpu", "alternating")
 _CLOSE_S = 8.0
 """More than the inner sampler takes to close."""
 _N_BUFFERS = 2
+_NAME = "sampler process"
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,8 @@ class AsyncSampler:
         setup: The run's environments, agent and seed.
 
     Raises:
-        WorkerError: from any method, if the sampler's process or a worker of the inner sampler failed.
+        WorkerError: from any method, if the sampler's process or a worker of the inner sampler failed, and is not to be
+            started again, or has been too often.
     """
 
     def __init__(self, config: AsyncConfig, setup: SamplerSetup) -> None:
@@ -72,6 +76,11 @@ class AsyncSampler:
         self._version = self._mailbox.put(setup.agent)
         self._ready: deque[Filled] = deque()
         self._free = list(range(_N_BUFFERS))
+        self._last: int | None = None
+        """The buffer filled last."""
+        self._step = 0
+        self._owed: deque[Request] = deque()
+        """Requests without an answer yet, in their order."""
         acting = copy.deepcopy(setup.agent)
         acting.to("cpu")
         parts = SamplerParts(inner_config(config), sendable(setup, acting), config.inner in _ACT_ON_DEVICE)
@@ -87,18 +96,26 @@ class AsyncSampler:
                     imports=setup.imports,
                 )
             ],
-            CrewPolicy(config.start_method, config.timeout_s, name="sampler process", close_s=_CLOSE_S),
+            CrewPolicy(
+                config.start_method,
+                config.timeout_s,
+                config.on_worker_failure,
+                config.max_restarts,
+                name=_NAME,
+                close_s=_CLOSE_S,
+            ),
             say=setup.say,
             pulse=setup.pulse,
         )
 
     def collect(self, step: int) -> Collected:
         """The next batch, as soon as there is one; the one before may be overwritten from now on."""
+        self._step = step
         for buffer in self._free:
-            self._crew.post(0, Request("fill", (buffer, step)))
+            self._post(Request("fill", (buffer,)))
         self._free.clear()
         while not self._ready:
-            self._ready.append(self._crew.gather([0], "fill a batch")[0])
+            self._note(self._answer("fill a batch"))
         filled = self._ready.popleft()
         self._free.append(filled.buffer)
         lag = self._version - filled.version
@@ -106,11 +123,35 @@ class AsyncSampler:
 
     def evaluate(self, step: int) -> Evaluation:
         """Play whole games between two batches, with the newest weights."""
-        self._crew.post(0, Request("evaluate", (step,)))
-        while isinstance(answer := self._crew.gather([0], "evaluate")[0], Filled):
-            self._ready.append(answer)
+        self._post(Request("evaluate", (step,)))
+        while isinstance(answer := self._answer("evaluate"), Filled):
+            self._note(answer)
         evaluation: Evaluation = answer
         return evaluation
+
+    def _post(self, request: Request) -> None:
+        self._owed.append(request)
+        self._send(request)
+
+    def _send(self, request: Request) -> None:
+        if request.verb == "fill":  # where a process that begins takes up: after which batch, at which step
+            request = Request("fill", (*request.args, self._last, self._step))
+        self._crew.post(0, request)
+
+    def _answer(self, what: str) -> Any:
+        """The next answer; a process that is started again is asked anew for all that it owed."""
+        while isinstance(answer := self._crew.gather([0], what)[0], WorkerError):
+            if answer.name != _NAME:  # a worker of the inner sampler, which has been lost too often
+                raise answer
+            self._crew.restart(0, answer)
+            for request in self._owed:
+                self._send(request)
+        self._owed.popleft()
+        return answer
+
+    def _note(self, filled: Filled) -> None:
+        self._ready.append(filled)
+        self._last = filled.buffer
 
     def publish(self) -> None:
         """Put the learner's weights into the mailbox."""
@@ -150,7 +191,7 @@ def serve_sampler(
     torch.set_num_threads(1)
     memories, mailbox = shared
     buffers = [shared_samples(memory) for memory in memories]
-    setup = replace(parts.setup, pulse=pulse, say=channel.say)
+    setup = replace(parts.setup, pulse=pulse, say=channel.say, incarnation=incarnation)
     if parts.acts_on_device:
         setup.agent.to(setup.device)
     else:
@@ -165,11 +206,14 @@ def serve_sampler(
             if request.verb == "evaluate":
                 channel.answer(sampler.evaluate(*request.args))
                 continue
-            buffer, learner_step = request.args
+            buffer, last, learner_step = request.args
+            begins = step is None
             step = learner_step if step is None else step  # from then on it counts by itself: it is ahead
             collected = sampler.collect(step)
             step += collected.n_steps
             copy_samples(buffers[buffer], collected.samples)
+            if begins and last is not None:  # the process was lost: row 0 is a cut after the last batch that came
+                write(index(buffers[buffer].obs, 0), ..., index(buffers[last].obs, -1))
             channel.answer(Filled(buffer, replace(collected, samples=None), version))
     finally:
         sampler.close()

@@ -15,7 +15,9 @@ from rlcli.core.samples import Collected, Episode, Game, Samples
 from rlcli.core.spec import Step
 from rlcli.core.tree import Tree, as_numpy, index, map_tree, write
 from rlcli.envs.finite import non_finite
+from rlcli.samplers.config import BatchOptions
 from rlcli.samplers.recurrence import restart
+from rlcli.samplers.setup import SamplerSetup
 from rlcli.samplers.tracker import EpisodeTracker
 
 
@@ -34,6 +36,18 @@ class CollectorOptions:
     """mid_batch or between_batches."""
     incarnation: int = 0
     """How often the environments were lost with their worker."""
+
+
+def collector_options(config: BatchOptions, setup: SamplerSetup) -> CollectorOptions:
+    """The options of a collector in this process."""
+    return CollectorOptions(
+        seed=setup.seed,
+        n_envs=config.batch_B,
+        discount=setup.discount,
+        max_decorrelation_steps=config.max_decorrelation_steps,
+        reset=config.reset,
+        incarnation=setup.incarnation_of(),
+    )
 
 
 @dataclass(frozen=True, slots=True)

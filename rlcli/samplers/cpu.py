@@ -14,7 +14,7 @@ from rlcli.core.samples import Collected, Evaluation, Samples
 from rlcli.core.tree import index, write
 from rlcli.envs.build import build_vector_env
 from rlcli.samplers.batch import allocate, batch_slice, share_like, shared_samples, split
-from rlcli.samplers.collector import Collector, CollectorOptions, Gathered, join
+from rlcli.samplers.collector import Collector, CollectorOptions, Gathered, collector_options, join
 from rlcli.samplers.config import CpuConfig
 from rlcli.samplers.evaluation import Evaluator, build_evaluator, evaluation_env, merge, n_evaluation_envs
 from rlcli.samplers.setup import SamplerSetup
@@ -52,9 +52,7 @@ class CpuSampler:
         self._slices = split(config.batch_B, n)
         eval_slices = split(n_evaluation_envs(setup), n)
         self._evaluating = [rank for rank, ids in enumerate(eval_slices) if len(ids)]
-        options = CollectorOptions(
-            setup.seed, config.batch_B, setup.discount, config.max_decorrelation_steps, config.reset
-        )
+        options = collector_options(config, setup)
         self._crew = start_crew(
             serve_collector,
             config,
@@ -130,7 +128,7 @@ def serve_collector(
     rank, (memory, weights) = shared
     setup = replace(parts.setup, pulse=pulse, say=channel.say)
     weights.adopt(setup.agent)
-    ids = parts.slices[rank]
+    ids, incarnation = parts.slices[rank], setup.incarnation_of(incarnation)
     env = build_vector_env(setup.env, ids, setup.seed, spec=setup.spec, pulse=pulse, incarnation=incarnation)
     samples = batch_slice(shared_samples(memory), ids.start, ids.stop)
     collector = Collector(env, setup.agent, samples, replace(parts.options, incarnation=incarnation))

@@ -9,7 +9,7 @@ import os
 import selectors
 import signal
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -51,7 +51,8 @@ class CrewPolicy:
 class Crew:
     """Starts one process per job and talks to them.
 
-    Requests to a worker are answered in their order. `gather` takes one answer from each of some workers.
+    A worker answers its requests in their order. `gather` takes one answer from each of some workers; who shares a crew
+    with others names itself in ``asker``, and gets the answers to its own requests only.
 
     Args:
         serve: Runs in each worker; a function of a module.
@@ -79,12 +80,17 @@ class Crew:
         n = len(self._jobs)
         need_open_files(_FILES_PER_WORKER * n, f"sampler.n_workers: {n} workers")
         self._context: Any = multiprocessing.get_context(policy.start_method)
+        if policy.start_method == "forkserver":  # what each worker would have to load, loaded once
+            self._context.set_forkserver_preload(["__main__", serve.__module__])
         self._pulses = SharedTree(np.empty((n, N_WORDS), np.int64), say=say)
         self._watched = [Pulse(words) for words in self._pulses.tree]
         self._selector = selectors.DefaultSelector()
         self._processes: list[Any] = [None] * n
         self._connections: list[Connection | None] = [None] * n
-        self._inbox: list[deque[Any]] = [deque() for _ in range(n)]
+        self._askers: list[deque[str]] = [deque() for _ in range(n)]
+        """Who waits for the answers to come, in their order."""
+        self._inbox: list[defaultdict[str, deque[Any]]] = [defaultdict(deque) for _ in range(n)]
+        """Answers that have come, by who asked."""
         self._dead: dict[int, WorkerError] = {}
         self._restarts: list[deque[float]] = [deque() for _ in range(n)]
         self.incarnations = [0] * n
@@ -100,26 +106,28 @@ class Crew:
             self.close()
             raise
 
-    def post(self, rank: int, request: Request) -> None:
+    def post(self, rank: int, request: Request, asker: str = "") -> None:
         """Send a request. A worker that has died cannot take it: `gather` tells why."""
         connection = self._connections[rank]
         if connection is not None:
+            self._askers[rank].append(asker)
             with contextlib.suppress(OSError):
                 connection.send(request)
 
-    def ask(self, ranks: Iterable[int], request: Request) -> dict[int, Any]:
+    def ask(self, ranks: Iterable[int], request: Request, asker: str = "") -> dict[int, Any]:
         """Send a request to some workers and `gather` their answers."""
         ranks = list(ranks)
         for rank in ranks:
-            self.post(rank, request)
-        return self.gather(ranks, request.verb)
+            self.post(rank, request, asker)
+        return self.gather(ranks, request.verb, asker)
 
-    def gather(self, ranks: Iterable[int], what: str) -> dict[int, Any]:
+    def gather(self, ranks: Iterable[int], what: str, asker: str = "") -> dict[int, Any]:
         """The next answer of each of ``ranks``.
 
         Args:
             ranks: Whom to wait for.
             what: What they were asked, for messages.
+            asker: Who asked.
 
         Returns:
             rank -> answer, or, with on_worker_failure=restart, the WorkerError of a worker that was lost.
@@ -132,8 +140,8 @@ class Crew:
         watch = _Watch(self._watched, missing)
         while True:
             for rank in sorted(missing):
-                if self._inbox[rank]:
-                    answers[rank] = self._inbox[rank].popleft()
+                if self._inbox[rank][asker]:
+                    answers[rank] = self._inbox[rank][asker].popleft()
                 elif rank in self._dead:
                     answers[rank] = self._dead[rank]
                     if self._policy.on_worker_failure == "stop":
@@ -158,7 +166,7 @@ class Crew:
                 f"worker_restart: {error}; starting it again in {pause:g} s "
                 f"({len(self._restarts[rank])} of {self._policy.max_restarts} within an hour)"
             )
-            time.sleep(pause)
+            self._sleep(pause)
             self._launch(rank)
             outcome = self.gather([rank], "start")[rank]
             if not isinstance(outcome, WorkerError):
@@ -182,6 +190,7 @@ class Crew:
 
     def _launch(self, rank: int) -> None:
         self._pulses.tree[rank] = (0, 0, -1)
+        self._askers[rank].append("")  # that it is ready comes unasked
         ours, theirs = self._context.Pipe()
         args = (self._serve, self._jobs[rank], self.incarnations[rank], theirs, self._pulses)
         # not daemonic: those may have no children, but the process of an async sampler has; `close` runs at exit
@@ -226,7 +235,7 @@ class Crew:
         elif isinstance(message, Failure):
             self._lost(rank, message.inner or self._error(rank, message.reason, message.remote_traceback))
         else:
-            self._inbox[rank].append(message)
+            self._inbox[rank][self._askers[rank].popleft()].append(message)
 
     def _died(self, rank: int) -> None:
         if rank not in self._dead:
@@ -245,12 +254,21 @@ class Crew:
     def _judge(self, watch: _Watch, missing: set[int], what: str) -> None:
         """Nothing came for a while: say so when it is long, and give up on whom the deadline has passed."""
         self._own_pulse.beat()  # a process that watches over others is alive; the deadline is kept here
-        for rank, quiet_s in watch.stalled(missing, self._policy.timeout_s):
+        for rank in missing:  # a process that the environment left behind may hold both signs of the worker's end
+            if self._processes[rank].exitcode is not None:
+                self._died(rank)
+        for rank, quiet_s in watch.stalled(missing - self._dead.keys(), self._policy.timeout_s):
             self._processes[rank].kill()
             reason = f"no sign of life for {quiet_s:.0f} s (sampler.timeout_s) at {self._watched[rank].describe()}"
             self._lost(rank, self._error(rank, f"{reason}, asked to {what}"))
         if line := watch.line(missing):
             self._say(f"waiting for {self._policy.name}{'s' * (len(missing) > 1)} {line}")
+
+    def _sleep(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self._own_pulse.beat()  # who watches this process need not know that it waits
+            time.sleep(min(left, _LOOK_S))
 
     def _allow_restart(self, rank: int, error: WorkerError) -> float:
         """Count a restart; gives the seconds to pause before it."""
@@ -277,6 +295,7 @@ class Crew:
             connection.close()
         self._processes[rank] = self._connections[rank] = None
         self._inbox[rank].clear()
+        self._askers[rank].clear()
         self._dead.pop(rank, None)
 
     def _error(self, rank: int, reason: str, remote_traceback: str = "") -> WorkerError:

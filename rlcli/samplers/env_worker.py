@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcli.core.protocols import VectorEnv
 from rlcli.core.pulse import Pulse
 from rlcli.core.rng import Purpose
 from rlcli.core.spec import EnvSpec
@@ -16,6 +15,9 @@ from rlcli.core.tree import Tree, index, map_tree
 from rlcli.envs.build import build_vector_env
 from rlcli.samplers.shared import SharedTree
 from rlcli.samplers.worker import Channel
+
+if TYPE_CHECKING:
+    from rlcli.core.protocols import VectorEnv  # loads torch
 
 STEP_ARRAYS = {
     "reward": np.float32,
@@ -48,6 +50,8 @@ class EnvParts:
     groups: Mapping[str, Group]
     spec: EnvSpec
     seed: int
+    incarnation: int
+    """To which that of the worker is added."""
 
 
 def step_memory(spec: EnvSpec, n_envs: int) -> Tree:
@@ -111,7 +115,8 @@ def serve_envs(
                 purpose=made.purpose,
                 spec=parts.spec,
                 pulse=pulse,
-                incarnation=incarnation,
+                # an evaluation is the same whatever was lost
+                incarnation=parts.incarnation + incarnation if made.purpose == Purpose.ENV else 0,
             )
             groups[name] = GroupWorker(env, index(memories[name].tree, slice(low, low + len(ids))))
         return groups[name]

@@ -13,7 +13,7 @@ from rlcli.core.samples import Collected, Evaluation, Samples
 from rlcli.core.tree import map_tree
 from rlcli.envs.build import build_vector_env, has_native_vector
 from rlcli.samplers.batch import allocate, as_tree, batch_slice, split
-from rlcli.samplers.collector import Collector, CollectorOptions, join
+from rlcli.samplers.collector import Collector, collector_options, join
 from rlcli.samplers.config import AlternatingConfig, GpuConfig, WorkerOptions
 from rlcli.samplers.env_worker import EnvParts, Group, serve_envs, step_memory
 from rlcli.samplers.evaluation import Evaluator, build_evaluator, evaluation_env, n_evaluation_envs
@@ -52,7 +52,7 @@ class GpuSampler:
         self._stepper = _stepper(config, setup, [range(config.batch_B)])
         try:
             env = self._stepper.env("envs0")
-            self._collector = Collector(env, setup.agent, self._samples, _options(config, setup))
+            self._collector = Collector(env, setup.agent, self._samples, collector_options(config, setup))
             self._collector.start()
         except BaseException:
             self.close()
@@ -101,7 +101,7 @@ class AlternatingSampler:
                     self._stepper.env(f"envs{i}"),
                     setup.agent,
                     batch_slice(self._samples, half.start, half.stop),
-                    _options(config, setup),
+                    collector_options(config, setup),
                 )
                 for i, half in enumerate(halves)
             ]
@@ -172,7 +172,7 @@ class _Workers:
             serve_envs,
             config,
             setup,
-            parts=EnvParts(self._groups, setup.spec, setup.seed),
+            parts=EnvParts(self._groups, setup.spec, setup.seed, setup.incarnation_of()),
             shared=self._memory,
             env_ids=[[i for group in training for i in group.slices[rank]] for rank in range(n)],
         )
@@ -210,6 +210,7 @@ class _Threads:
                 spec=setup.spec,
                 n_threads=self._n_threads,
                 pulse=setup.pulse,
+                incarnation=setup.incarnation_of(),
             )
         self._made.append(env)
         return env
@@ -232,10 +233,6 @@ def _batch(config: WorkerOptions, setup: SamplerSetup) -> Samples:
     if setup.device == "cpu":
         return samples
     return Samples(**map_tree(lambda leaf: leaf.pin_memory(), as_tree(samples)))
-
-
-def _options(config: WorkerOptions, setup: SamplerSetup) -> CollectorOptions:
-    return CollectorOptions(setup.seed, config.batch_B, setup.discount, config.max_decorrelation_steps, config.reset)
 
 
 def _spread(ids: Sequence[int], n: int, first: int = 0) -> list[list[int]]:

@@ -6,7 +6,7 @@ from rlcli.core.machine import cpu_budget
 from rlcli.core.samples import Collected, Evaluation
 from rlcli.envs.build import build_vector_env
 from rlcli.samplers.batch import allocate
-from rlcli.samplers.collector import Collector, CollectorOptions, join
+from rlcli.samplers.collector import Collector, collector_options, join
 from rlcli.samplers.config import SerialConfig
 from rlcli.samplers.evaluation import Evaluator, build_evaluator, evaluation_env, n_evaluation_envs
 from rlcli.samplers.setup import SamplerSetup
@@ -24,11 +24,15 @@ class SerialSampler:
         self._setup = setup
         self._samples = allocate(setup.spec, setup.agent, config.batch_T, config.batch_B)
         self._env = build_vector_env(
-            setup.env, range(config.batch_B), setup.seed, spec=setup.spec, n_threads=cpu_budget(), pulse=setup.pulse
+            setup.env,
+            range(config.batch_B),
+            setup.seed,
+            spec=setup.spec,
+            n_threads=cpu_budget(),
+            pulse=setup.pulse,
+            incarnation=setup.incarnation_of(),
         )
-        options = CollectorOptions(
-            setup.seed, config.batch_B, setup.discount, config.max_decorrelation_steps, config.reset
-        )
+        options = collector_options(config, setup)
         self._collector = Collector(self._env, setup.agent, self._samples, options)
         self._collector.start()
         self._evaluator: Evaluator | None = None

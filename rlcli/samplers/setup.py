@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from rlcli.core.protocols import Agent  # loads torch, which workers that only step environments do without
 
 
+_WORKER_INCARNATIONS = 1 << 16
+"""More than a worker has in the life of one process."""
+
+
 @dataclass(frozen=True)
 class SamplerSetup:
     """The run's side of a sampler: what to step, with whom, from which seed."""
@@ -38,3 +42,9 @@ class SamplerSetup:
     """Takes lines for the user."""
     pulse: Pulse = field(default_factory=Pulse)
     """Where this process shows that it is alive."""
+    incarnation: int = 0
+    """How often this process, if it is an async sampler's, was lost and started again."""
+
+    def incarnation_of(self, worker: int = 0) -> int:
+        """Incarnation of environments whose worker was started again ``worker`` times within this process."""
+        return self.incarnation * _WORKER_INCARNATIONS + worker

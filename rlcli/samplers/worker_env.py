@@ -53,7 +53,7 @@ class WorkerVectorEnv:
         self._memory["autoreset"][:] = autoreset
         self._asked = [rank for rank in self._slices if not self._is_new(rank)]
         for rank in self._asked:
-            self._crew.post(rank, self._step_request)
+            self._crew.post(rank, self._step_request, self._name)
 
     def recv(self, obs_out: Tree) -> Step:
         """See `VectorEnv`.
@@ -63,7 +63,7 @@ class WorkerVectorEnv:
         """
         # the other group's wait may have found a worker dead, and started it again, that was asked here
         asked = [rank for rank in self._asked if not self._is_new(rank)]
-        for rank, answer in self._crew.gather(asked, "step").items():
+        for rank, answer in self._crew.gather(asked, "step", self._name).items():
             if isinstance(answer, WorkerError):
                 self._crew.restart(rank, answer)
         lost = [rank for rank in self._slices if self._is_new(rank)]
@@ -82,7 +82,7 @@ class WorkerVectorEnv:
         for rank, part in self._slices.items():
             if rank in known:  # idle envs' rows of obs_out are theirs; the others' stay as they are
                 write(index(self._memory["obs"], part), ..., index(obs_out, part))
-        for rank, answer in self._crew.ask(known, Request("reset_idle", (self._name,))).items():
+        for rank, answer in self._crew.ask(known, Request("reset_idle", (self._name,)), self._name).items():
             if isinstance(answer, WorkerError):
                 self._crew.restart(rank, answer)
             else:
@@ -103,7 +103,7 @@ class WorkerVectorEnv:
     def _ask(self, ranks: list[int], verb: str, *args: Any) -> None:
         """Have it done by all; a worker that is lost meanwhile begins with a reset, whatever was asked."""
         while ranks:
-            answers = self._crew.ask(ranks, Request(verb, (self._name, *args)))
+            answers = self._crew.ask(ranks, Request(verb, (self._name, *args)), self._name)
             ranks, verb, args = [], "reset", (None,)
             for rank, answer in answers.items():
                 if isinstance(answer, WorkerError):

@@ -1,4 +1,4 @@
-"""Environments and workers that fail, in every mode: who, where and why is told in bounded time, and nothing is left."""
+"""Environments and workers that fail, in every mode: who, where and why is told in time, and nothing is left."""
 
 import multiprocessing
 import os
@@ -80,6 +80,14 @@ def test_exit_of_a_process_is_reported_with_its_code(mode):
     assert "exited with code 3" == error.reason
 
 
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_exit_is_seen_although_a_process_that_the_env_left_holds_the_connection(start_method, look_often):
+    leaving = FaultConfig("exit but leave a child", sleep_s=4.0)
+    error = failure_of("gpu", leaving, timeout_s=2.0, start_method=start_method)
+
+    assert "exited with code 3" == error.reason
+
+
 @pytest.mark.parametrize("mode", WITH_WORKERS)
 def test_kill_from_outside_while_sampling_is_reported_with_its_signal(mode, tmp_path):
     killer = kill_when_marked(tmp_path / "mark")
@@ -113,15 +121,16 @@ def test_kill_between_two_batches_is_told_by_the_next(mode):
 
 @pytest.mark.parametrize("mode", ASYNC)
 def test_kill_of_the_sampler_s_process_is_told_and_takes_its_workers_along(mode):
-    with pytest.raises(WorkerError) as caught, built(mode, FaultConfig("hang")) as sampler:
-        (process,) = multiprocessing.active_children()
-        assert "rlcli-sampler process-0" == process.name
+    def kill_and_collect(sampler):
         sampler.collect(0)
+        (process,) = multiprocessing.active_children()
         os.kill(process.pid, signal.SIGKILL)
         collect(sampler)
 
-    assert ("sampler process", 0) == (caught.value.name, caught.value.rank)
-    assert "died by signal 9, SIGKILL (often: out of memory)" == caught.value.reason
+    error = failure_of(mode, FaultConfig(), kill_and_collect)
+
+    assert ("sampler process", 0) == (error.name, error.rank)
+    assert "died by signal 9, SIGKILL (often: out of memory)" == error.reason
 
 
 @pytest.mark.parametrize("mode", ["cpu", "gpu", "async-serial", "async-gpu"])
@@ -140,7 +149,7 @@ def test_failure_at_the_start_leaves_nothing(mode, fault, where, tmp_path):
 
 @pytest.mark.parametrize("mode", WITH_WORKERS)
 def test_reset_that_never_returns_is_named_and_stopped(mode, look_often):
-    error = failure_of(mode, FaultConfig("hang", "reset", at=2), timeout_s=1.5)
+    error = failure_of(mode, FaultConfig("hang", "reset", at=2), timeout_s=1.0)
 
     assert PARTS[mode] == (error.rank, error.env_ids)
     assert re.match(r"no sign of life for \d s \(sampler.timeout_s\) at reset of env 3, asked to", error.reason)
@@ -148,14 +157,14 @@ def test_reset_that_never_returns_is_named_and_stopped(mode, look_often):
 
 @pytest.mark.parametrize("mode", ["gpu", "async-cpu"])
 def test_first_reset_that_never_returns_is_named_and_stopped(mode, look_often):
-    error = failure_of(mode, FaultConfig("hang", "reset", at=1), timeout_s=1.5)
+    error = failure_of(mode, FaultConfig("hang", "reset", at=1), timeout_s=1.0)
 
     assert "at reset of env 3" in error.reason
 
 
 @pytest.mark.parametrize("mode", ["cpu", "gpu", "alternating", "async-serial"])
 def test_step_that_hangs_is_stopped(mode, look_often):
-    error = failure_of(mode, FaultConfig("hang"), timeout_s=1.5)
+    error = failure_of(mode, FaultConfig("hang"), timeout_s=1.0)
 
     assert PARTS[mode] == (error.rank, error.env_ids)
     assert "(sampler.timeout_s) at step" in error.reason
@@ -163,20 +172,20 @@ def test_step_that_hangs_is_stopped(mode, look_often):
 
 @pytest.mark.parametrize("mode", ["cpu", "async-serial", "async-cpu"])
 def test_slow_steps_whose_batch_is_longer_than_the_limit_are_no_stall(mode, look_often):
-    slow = FaultConfig("sleep", at=0, sleep_s=0.12)
-    with built(mode, slow, timeout_s=1.2) as sampler:
+    slow = FaultConfig("sleep", at=0, sleep_s=0.08)
+    with built(mode, slow, timeout_s=1.0) as sampler:
         begin = time.monotonic()
         got = sampler.collect(0)
 
-    assert time.monotonic() - begin > 1.2
+    assert time.monotonic() - begin > 1.0
     assert got.n_steps > 0
 
 
 def test_slow_decorrelation_is_no_stall(look_often):
-    slow = FaultConfig("sleep", at=0, sleep_s=0.12)
+    slow = FaultConfig("sleep", at=0, sleep_s=0.08)
     begin = time.monotonic()
-    with built("gpu", slow, timeout_s=1.2, max_decorrelation_steps=20):  # environment 3 takes 18
-        assert time.monotonic() - begin > 1.2
+    with built("gpu", slow, timeout_s=1.0, max_decorrelation_steps=20):  # environment 3 takes 18
+        assert time.monotonic() - begin > 1.0
 
 
 @pytest.mark.parametrize("mode", ["cpu", "gpu", "alternating", "async-cpu"])
@@ -192,9 +201,9 @@ def test_slow_phase_of_the_parent_is_no_stall_of_its_workers(mode, monkeypatch):
 
 @pytest.mark.parametrize("mode", ["cpu", "gpu", "async-gpu"])
 def test_slow_constructor_is_waited_for_with_lines_that_name_it(mode, monkeypatch, look_often, tmp_path):
-    monkeypatch.setattr(crew, "_QUIET_S", 0.5)
+    monkeypatch.setattr(crew, "_QUIET_S", 0.3)
     said = []
-    slow = FaultConfig("sleep", "build", at=1, sleep_s=1.5, once=str(tmp_path / "once"))
+    slow = FaultConfig("sleep", "build", at=1, sleep_s=1.0, once=str(tmp_path / "once"))
     with built(mode, slow, said) as sampler:
         n_steps = sampler.collect(0).n_steps
 

@@ -30,7 +30,7 @@ FAULTS += [("cpu", "hang"), ("cpu", "exit"), ("alternating", "kill"), ("alternat
 FAULTS += [("async-cpu", "exit"), ("async-gpu", "hang"), ("async-alternating", "raise")]
 EVENT = re.compile(
     r"worker_restart: worker (\d) \(envs ([\d, -]+)\): (.*); starting it again in ([\d.]+) s "
-    r"\((\d) of (\d) within an hour\)"
+    r"\((\d+) of (\d+) within an hour\)"
 )
 CAUSES = {
     "raise": "EnvError: env 3, step 49: step() raised ValueError: marker-7",

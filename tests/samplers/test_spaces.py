@@ -9,9 +9,11 @@ from gymnasium.spaces import Discrete, MultiDiscrete
 
 from rlcli.envs.probe import probe
 from tests.probes import ACTION_SPACES, DictConfig, ReuseConfig, TupleConfig
-from tests.sampler_modes import ONE_OF_EACH, assert_same_run, config, run
+from tests.sampler_modes import assert_same_run, config, run
 from tests.sampler_probes import SpaceAgent, make_setup
 from tests.space_probes import EchoConfig
+
+MODES = ("serial", "cpu of 2", "gpu of 2", "alternating of 2", "async serial")
 
 
 @cache
@@ -26,7 +28,7 @@ def echoed(kind, mode):
     return run(config(mode, 15, 3, max_decorrelation_steps=4), setup, 2, evaluate=True)
 
 
-@pytest.mark.parametrize("mode", ONE_OF_EACH)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", ACTION_SPACES)
 def test_the_env_is_given_the_action_of_each_row(kind, mode):
     space = spec_of(kind).action_space
@@ -43,7 +45,7 @@ def test_the_env_is_given_the_action_of_each_row(kind, mode):
     assert_same_run(echoed(kind, "serial"), got)
 
 
-@pytest.mark.parametrize("mode", ONE_OF_EACH)
+@pytest.mark.parametrize("mode", MODES)
 def test_nested_observations_keep_their_dtypes_and_belong_to_one_step(mode):
     s = echoed("discrete", mode).batches[0].samples
     step, image = s.obs["pair"]["0"], s.obs["pair"]["1"]["image"]
@@ -54,7 +56,7 @@ def test_nested_observations_keep_their_dtypes_and_belong_to_one_step(mode):
     assert torch.equal(step[:-1][s.valid] + 1, step[1:][s.valid])
 
 
-@pytest.mark.parametrize("mode", ONE_OF_EACH)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("env", [DictConfig(), TupleConfig(), ReuseConfig()], ids=["dict", "tuple", "reuses arrays"])
 def test_probe_environments_give_what_they_give_in_serial(env, mode):
     spec = probe(env)
