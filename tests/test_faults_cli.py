@@ -217,10 +217,15 @@ class Run:
     def signal(self, number):
         """Send it; gives what came out, and asserts that all processes under it end."""
         below = self.descendants()
-        self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=60)
         assert below
-        assert soon(lambda: not [p for p in below if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]), below
+        self.process.send_signal(number)
+        try:
+            out, err = self.process.communicate(timeout=20)
+            assert soon(lambda: not [p for p in below if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]), below
+        finally:
+            for process in below:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
         return out, err
 
 

@@ -191,7 +191,9 @@ def test_slow_decorrelation_is_no_stall(look_often):
 @pytest.mark.parametrize("mode", ["cpu", "gpu", "alternating", "async-cpu"])
 def test_slow_phase_of_the_parent_is_no_stall_of_its_workers(mode, monkeypatch):
     monkeypatch.setattr(crew, "_LOOK_S", 0.05)
-    with built(mode, FaultConfig("sleep", at=21, sleep_s=0.5), timeout_s=1.2) as sampler:
+    with built("serial", FaultConfig()) as sampler:
+        n_steps = int(sampler.collect(0).samples.valid[:, 3].sum())
+    with built(mode, FaultConfig("sleep", at=n_steps + 1, sleep_s=0.5), timeout_s=1.2) as sampler:
         sampler.collect(0)
         time.sleep(1.5)
         n_steps = sum(batch.n_steps for batch in collect(sampler, 2))

@@ -20,16 +20,19 @@ from rlcli.replay.config import UniformReplayConfig
 from rlcli.samplers import crew
 from tests.fault_probes import FaultConfig, stream
 from tests.sampler_faults import WITH_WORKERS, B, T, built, children, collect, kill_when_marked, setup, soon
+from tests.sampler_probes import make_setup
 
 N = 8
 """Batches of a run."""
 AGAIN = {"on_worker_failure": "restart"}
+ANEW = make_setup(incarnation=1).incarnation_of()
+"""Incarnation of the environments of a process of an async sampler that was started again once."""
 EVAL_ENV_1 = (integer_seed(0, Purpose.EVAL_ENV, 1),)
 FAULTS = [("gpu", fault) for fault in ("raise", "exit", "kill", "hang")]
 FAULTS += [("cpu", "hang"), ("cpu", "exit"), ("alternating", "kill"), ("alternating", "raise")]
 FAULTS += [("async-cpu", "exit"), ("async-gpu", "hang"), ("async-alternating", "raise")]
 EVENT = re.compile(
-    r"worker_restart: worker (\d) \(envs ([\d, -]+)\): (.*); starting it again in ([\d.]+) s "
+    r"worker_restart: (?:worker|sampler process) (\d) \(envs ([\d, -]+)\): (.*); starting it again in ([\d.]+) s "
     r"\((\d+) of (\d+) within an hour\)"
 )
 CAUSES = {
@@ -178,7 +181,7 @@ def test_episodes_that_were_lost_are_in_no_statistics(mode, reset):
 
 
 @pytest.mark.parametrize("reset", ["mid_batch", "between_batches"])
-@pytest.mark.parametrize("mode", WITH_WORKERS)
+@pytest.mark.parametrize("mode", [*WITH_WORKERS, "async-serial"])
 def test_no_window_of_replay_crosses_the_gap(mode, reset):
     hurt = run(mode, "exit", reset)
     spec = setup(FaultConfig()).spec
@@ -193,7 +196,8 @@ def test_no_window_of_replay_crosses_the_gap(mode, reset):
     assert len(row) > 0.8 * sum(got.n_steps for got in hurt.got)
     assert torch.equal(batch.obs[:, :2], batch.next_obs[:, :2])  # stream and episode
     assert {1, 2, 3} == set(n_used.int().tolist())
-    assert {stream(b, i) for b in hurt.lost for i in (0, 1)} <= set(batch.obs[:, 0].int().tolist())
+    incarnations = (0, ANEW if mode == "async-serial" else 1)
+    assert {stream(b, i) for b in hurt.lost for i in incarnations} <= set(batch.obs[:, 0].int().tolist())
 
 
 # again and again
@@ -246,6 +250,7 @@ def test_kill_between_two_batches_is_survived(mode):
 
     (event,) = [found for line in said if (found := EVENT.fullmatch(line))]
     assert ids_of(event[2]) == cuts(after[0].samples).any(0).nonzero().flatten().tolist()
+    assert torch.equal(before[0].samples.obs[T], after[0].samples.obs[0])  # what the cut has to show
     assert before[0].n_steps > 0
     assert after[1].n_steps > 60
 
@@ -266,12 +271,14 @@ def test_worker_starts_again_whatever_the_start_method(start_method):
     assert 1 == sum(bool(EVENT.fullmatch(line)) for line in said)
 
 
-def test_process_of_an_async_sampler_is_not_started_again():
-    with (
-        pytest.raises(WorkerError, match=r"^sampler process 0 .*: exited with code 3$"),
-        built("async-serial", FaultConfig("exit"), **AGAIN) as sampler,
-    ):
-        collect(sampler)
+def test_process_of_an_async_sampler_is_started_again():
+    hurt = run("async-serial", "exit")
+    (event,) = hurt.events
+    after = torch.cat([s.obs[:-1] for s in hurt.samples])[-T:]
+
+    assert "exited with code 3" == event[3]
+    assert [0, 1, 2, 3, 4] == hurt.lost
+    assert [{stream(b, ANEW)} for b in range(B)] == [set(after[:, b, 0].int().tolist()) for b in range(B)]
 
 
 # evaluation
