@@ -1,4 +1,4 @@
-"""The sampler modes on Pong: ours against bare loops and against each other, in short windows by turns in one process tree.
+"""The sampler modes on Pong: ours against bare loops and against each other, in short windows by turns.
 
 Prints one line of JSON with the median, smallest and largest ratio over the windows.
 

@@ -67,7 +67,11 @@ class AleVectorEnv:
 
         n_envs = len(self.env_ids)
         self._n_actions = self.spec.n_actions
-        self._n_steps = np.zeros(n_envs, np.int64)
+        self._n_calls = 0
+        self._n_extra = np.zeros(n_envs, np.int64)
+        """Steps that each env has taken beyond the calls of `recv`: of decorrelation, less its filler rows."""
+        self._plain = False
+        """Whether in ``_out`` all flags are down and all rows valid."""
         self._seeded = False
         self._untouched = False
         """Whether nothing has happened since all envs were seeded."""
@@ -139,24 +143,20 @@ class AleVectorEnv:
         self._sent = False  # before the call: waiting for it a second time, after an interrupt, would be for ever
         self._pulse.doing(Doing.STEP)
         obs, raw_reward, over, truncated, info = self._games.recv()
+        self._n_calls += 1
         self._pulse.beat()
         self._write(obs_out, obs)
 
         out, lives = self._out, info["lives"]
         out.raw_reward[:] = raw_reward
-        out.reward[:] = np.sign(raw_reward) if self._config.clip_reward else raw_reward
-        out.truncated[:] = truncated
-        np.logical_or(over, truncated, out=out.ended)
-        out.terminated[:] = over
-        if self._config.episodic_life:
-            # some games show 0 lives for a while before they are over: that end is told once, as game over
-            out.terminated[:] |= (lives < self._lives) & (lives > 0)
-        np.logical_not(self._over, out=out.valid)
-        self._lives = lives
-        if self._over.any():
-            self._fill(obs_out)
-        self._n_steps += out.valid
-        self._note_ends(obs_out)
+        if self._config.clip_reward:
+            np.sign(raw_reward, out=out.reward, casting="unsafe")
+        else:
+            out.reward[:] = raw_reward
+        # Most steps end nothing, and each call here is time in which the threads idle.
+        if self._plain and not over.any() and not truncated.any() and np.array_equal(lives, self._lives):
+            return out
+        self._plain = self._note_ends(over, truncated, lives, obs_out)
         return out
 
     def reset_idle(self, obs_out: npt.NDArray[np.uint8]) -> None:
@@ -192,7 +192,7 @@ class AleVectorEnv:
             ended = over | truncated
             if ended.any():
                 obs, info = self._reset_some(ended)
-        self._n_steps += len(action) - begins
+        self._n_extra += len(action) - begins
         self._untouched = False
         self._lives = info["lives"]
         self._write(obs_out, obs)
@@ -209,12 +209,32 @@ class AleVectorEnv:
         if given.shape != self._over.shape or given.dtype.kind not in "iu":
             expected = f"integers {self._over.shape}, one for each of the envs {list(self.env_ids)}"
             raise EnvError(f"actions must be {expected}; got {given.dtype} {given.shape}")
-        outside = (given < 0) | (given >= self._n_actions)
-        if outside.any():
-            i = int(outside.argmax())
+        given = given.astype(np.int64)
+        if given.view(np.uint64).max() >= self._n_actions:  # one look: a negative number is a large one here
+            i = int(((given < 0) | (given >= self._n_actions)).argmax())
             allowed = f"allowed are 0 to {self._n_actions - 1}"
-            raise EnvError(f"action is {given[i]}, {allowed}", self.env_ids[i], int(self._n_steps[i]))
-        return given.astype(np.int64)
+            raise EnvError(f"action is {given[i]}, {allowed}", self.env_ids[i], self._n_calls + int(self._n_extra[i]))
+        return given
+
+    def _note_ends(self, over: Mask, truncated: Mask, lives: npt.NDArray[np.int32], obs_out: Any) -> bool:
+        """Flags, fillers and ends of a step that may have some; gives whether all flags are down and all rows valid."""
+        out = self._out
+        out.truncated[:] = truncated
+        np.logical_or(over, truncated, out=out.ended)
+        out.terminated[:] = over
+        if self._config.episodic_life:
+            # some games show 0 lives for a while before they are over: that end is told once, as game over
+            out.terminated[:] |= (lives < self._lives) & (lives > 0)
+        np.logical_not(self._over, out=out.valid)
+        self._lives = lives
+        if self._over.any():
+            self._fill(obs_out)
+        self._n_extra -= ~out.valid
+        if out.ended.any():
+            self._over |= out.ended
+            for i in np.flatnonzero(out.ended).tolist():
+                self._last_obs[i] = obs_out[i].copy()
+        return bool(out.valid.all() and not self._over.any() and not out.terminated.any())
 
     def _fill(self, obs_out: npt.NDArray[np.uint8]) -> None:
         """Make filler rows of the envs that were over before this step."""
@@ -228,12 +248,6 @@ class AleVectorEnv:
         self._idle[:] = self._over[:] = held
         for i in np.flatnonzero(held).tolist():
             obs_out[i] = self._last_obs[i]
-
-    def _note_ends(self, obs_out: npt.NDArray[np.uint8]) -> None:
-        if self._out.ended.any():
-            self._over |= self._out.ended
-            for i in np.flatnonzero(self._out.ended).tolist():
-                self._last_obs[i] = obs_out[i].copy()
 
     def _restart(self, which: Mask, obs_out: npt.NDArray[np.uint8]) -> None:
         """Start a game in some envs, of which the C++ env has not told anything yet."""

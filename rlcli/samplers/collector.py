@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from rlcli.core.errors import EnvError
@@ -144,7 +145,7 @@ class Collector:
         if self._state is not None:
             map_tree(lambda to, value: to.copy_(value), self._out.state, self._state)
         self._step = step
-        self._drawn = torch.from_numpy(self._uniforms.block(self._n_rows))
+        self._drawn = torch.from_numpy(self._uniforms.block(self._n_rows)).unbind()
         self._episodes: list[Episode] = []
         self._games: list[Game] = []
 
@@ -186,8 +187,11 @@ class Collector:
         if self._unnoted is None:
             return
         (t, result), self._unnoted = self._unnoted, None
-        for name in ("reward", "terminated", "truncated", "valid"):
-            self._np[name][t] = getattr(result, name)
+        row = self._rows[t]
+        row.reward[:] = result.reward
+        row.terminated[:] = result.terminated
+        row.truncated[:] = result.truncated
+        row.valid[:] = result.valid
         episodes, games = self._tracker.step(t, result)
         self._episodes += episodes
         self._games += games
@@ -219,7 +223,11 @@ class _Row:
     record: Tree
     action_np: Tree
     next_obs: Tree
-    """Numpy, as is ``action_np``."""
+    """Numpy, as are ``action_np`` and the flags."""
+    reward: npt.NDArray[np.float32]
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+    valid: npt.NDArray[np.bool_]
 
     @classmethod
     def of(cls, out: Samples, views: dict[str, Tree], t: int) -> _Row:
@@ -230,6 +238,7 @@ class _Row:
             index(out.record, t),
             index(views["action"], t),
             index(views["obs"], t + 1),
+            *(views[name][t] for name in ("reward", "terminated", "truncated", "valid")),
         )
 
 

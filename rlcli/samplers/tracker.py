@@ -36,20 +36,25 @@ class EpisodeTracker:
 
     def step(self, row: int, step: Step) -> tuple[list[Episode], list[Game]]:
         """Add one step of every environment; gives what ended in it."""
-        valid = step.valid
-        cuts = step.truncated & ~valid
-        if cuts.any():
+        valid, over = step.valid, step.terminated | step.truncated
+        if valid.all():
+            self._length += 1
+            self._game_length += 1
+            self._discounted += self._factor * step.reward
+            self._factor *= self._discount
+        else:
+            cuts = step.truncated & ~valid
             for b in np.flatnonzero(cuts).tolist():  # lost with its worker: an episode that never was
                 self._begin_episode(b)
                 self._begin_game(b)
-        self._length += valid
+            over &= valid
+            self._length += valid
+            self._game_length += valid
+            self._discounted += self._factor * step.reward
+            self._factor *= np.where(valid, self._discount, 1.0)
         self._return += step.reward
-        self._discounted += self._factor * step.reward
-        self._factor *= np.where(valid, self._discount, 1.0)
         self._nonzero += step.reward != 0
-        self._game_length += valid
         self._score += step.raw_reward
-        over = (step.terminated | step.truncated) & valid
         if not over.any():
             return [], []
         episodes = [self._close_episode(row, b) for b in np.flatnonzero(over).tolist()]
