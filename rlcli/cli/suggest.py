@@ -36,7 +36,7 @@ def explain(unknown: Unknown, tree: Mapping[str, Any], choices: Mapping[str, str
         here = f"{key}: no such key with {group}={choices.get(group)}"
         others = _kinds_that_have(unknown.name, group, unknown.cls)
         if others:
-            return f"{here}; {' and '.join(f'{group}={kind}' for kind in others)} has it"
+            return f"{here}; {group}={' or '.join(others)} has it"
     names = [f.name for f in dataclasses.fields(unknown.cls) if f.name != "choices"]
     words = [f"{unknown.prefix}{word}" for word in _near(unknown.name, names)]
     if not words:

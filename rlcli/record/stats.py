@@ -22,6 +22,7 @@ MACHINE_COLUMNS = (
     "SampleTime (s)",
     "LearnTime (s)",
     "RSS (MB)",
+    "PolicyLag",
     "EvalTime (s)",
     "CumEvalTime (s)",
 )

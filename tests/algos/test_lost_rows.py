@@ -12,7 +12,7 @@ import torch
 from rlcli.algos.a2c_config import A2CConfig
 from rlcli.algos.dqn_config import DQNConfig
 from rlcli.core.samples import Samples
-from rlcli.core.tree import share
+from rlcli.core.tree import map_tree
 from tests.learning_probes import ConstantConfig, build
 
 BATCH_T = 8
@@ -146,7 +146,7 @@ def test_memory_of_the_samples_may_be_written_over_after_update(config):
     _, algo = build(ConstantConfig(dies=False), config, 2)
     metrics = []
     for samples in stream(words):
-        memory = share({name: getattr(samples, name) for name in samples.__slots__[:6]})
+        memory = map_tree(torch.Tensor.share_memory_, {name: getattr(samples, name) for name in samples.__slots__[:6]})
         metrics += update(algo, [samples])
         for leaf in memory.values():
             leaf.copy_(~leaf if leaf.dtype == torch.bool else torch.full_like(leaf, 10**6))

@@ -22,7 +22,10 @@ BAD = [
     ("alg=dqn", "alg: no such key; did you mean 'algo'?"),
     ("+bogus=1", "bogus: no such key"),
     ("choices.algo=x", "choices: no such key"),
-    ("sampler=serial sampler.n_workers=2", "sampler.n_workers: no such key with sampler=serial; sampler=cpu has it"),
+    (
+        "sampler=serial sampler.n_workers=2",
+        "sampler.n_workers: no such key with sampler=serial; sampler=cpu or gpu or alternating or async has it",
+    ),
     ("env.id=CartPole-v1", "env.id: no such key with env=pong; env=gym has it"),
     ("~nothing", "nothing: there is no such key to remove"),
     ("hydra.foo=1", "hydra.foo: "),

@@ -57,7 +57,11 @@ def checked(changes: dict[str, Any], raw: dict[str, str] | None = None) -> RunCo
         ("algo.qqqq: no such key", "algo.qqqq", 1),
         ("eval.n_episode: no such key; did you mean 'eval.n_episodes'?", "eval.n_episode", 1),
         ("bogus: no such key", "bogus.deep.er", 1),
-        ("sampler.n_workers: no such key with sampler=serial; sampler=cpu has it", "sampler.n_workers", 2),
+        (
+            "sampler.n_workers: no such key with sampler=serial; sampler=cpu or gpu or alternating or async has it",
+            "sampler.n_workers",
+            2,
+        ),
         # types
         ("n_steps: null is not an int", "n_steps", None),
         ("n_steps: true is not an int", "n_steps", True),
@@ -128,7 +132,7 @@ def test_a_missing_group_is_named_with_its_options():
     without = tree({})
     del without["sampler"]
 
-    with pytest.raises(ConfigError, match=r"^sampler: needs a value, one of serial, cpu$"):
+    with pytest.raises(ConfigError, match=r"^sampler: needs a value, one of serial, cpu, gpu, alternating, async$"):
         check(without, CHOICES)
 
 

@@ -23,8 +23,9 @@ def clock():
     return Clock()
 
 
-def make(clock=None, *, window=100, metrics=("loss",), scalars=("epsilon",), evaluation=False):
-    return RunStats(window, metrics, scalars, evaluation, clock=clock or Clock(), memory=lambda: 123.5)
+def make(clock=None, *, window=100, metrics=("loss",), scalars=("epsilon",), evaluation=False, policy_lag=False):
+    watch = {"clock": clock or Clock(), "memory": lambda: 123.5}
+    return RunStats(window, metrics, scalars, evaluation, policy_lag=policy_lag, **watch)
 
 
 def row_of(stats, *, itr=1, step=10, n_updates=0, n_consumed=0, scalars=None):
@@ -304,7 +305,19 @@ def test_every_column_and_no_other_is_explained_in_the_docs():
             expanded = [name[:-3] + s for s in SUFFIXES] if name.endswith("{5}") else [name]
             explained |= set(expanded)
             machine |= set(expanded) if rest[-1] == "yes" else set()
-    columns = make(metrics=(), scalars=(), evaluation=True).columns
+    columns = make(metrics=(), scalars=(), evaluation=True, policy_lag=True).columns
 
     assert explained == set(columns)
     assert machine == set(MACHINE_COLUMNS)
+
+
+def test_policy_lag_is_the_mean_over_the_batches_of_the_interval_and_only_async_has_it():
+    stats = make(metrics=(), scalars=(), policy_lag=True)
+    for lag in (1, 2):
+        stats.add(Collected(None, 10, policy_lag=lag))
+    first = stats.row(itr=2, step=20, n_updates=0, n_consumed=0, scalars={})
+    second = stats.row(itr=2, step=20, n_updates=0, n_consumed=0, scalars={})
+
+    assert 1.5 == first["PolicyLag"]
+    assert math.isnan(second["PolicyLag"])
+    assert "PolicyLag" not in make(metrics=(), scalars=()).columns
