@@ -1,6 +1,7 @@
 import math
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -271,10 +272,10 @@ def test_no_hint_before_the_first_step():
 def test_only_machine_columns_differ_between_a_fast_and_a_slow_machine():
     def rows(speed, memory):
         clock = Clock()
-        stats = RunStats(2, ["loss"], ["epsilon"], True, clock=clock, memory=lambda: memory)
+        stats = RunStats(2, ["loss"], ["epsilon"], True, policy_lag=True, clock=clock, memory=lambda: memory)
         for itr in (1, 2):
             clock.now += 10 / speed
-            stats.add(collected([episode(itr)], [game(itr)], itr))
+            stats.add(replace(collected([episode(itr)], [game(itr)], itr), policy_lag=speed))
             stats.add_time(3 / speed, 4 / speed)
             stats.add_metrics({"loss": [0.1, 0.2]})
             stats.add_evaluation(Evaluation([game(1)], [episode()], 9, []), 1 / speed)
