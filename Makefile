@@ -1,6 +1,7 @@
 # Every target works from a fresh clone; `make` alone lists them. Paths are relative, so a space in the clone's is fine.
 PYTHON ?= python3
 ARGS ?=
+JOBS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
 BENCH_READY := .venv/.ready-bench
@@ -17,8 +18,8 @@ train: $(READY) ## train DQN on Pong with the cpu sampler; more options in ARGS=
 	$(BIN)/rlcli train $(if $(filter algo=% experiment=%,$(ARGS)),,algo=dqn) \
 		$(if $(filter sampler=% experiment=%,$(ARGS)),,sampler=cpu) $(ARGS)
 
-test: $(READY) ## the fast tests; ARGS goes to pytest
-	$(BIN)/python -m pytest $(ARGS)
+test: $(READY) ## the fast tests, JOBS=2 files at a time; ARGS goes to pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 test-slow: $(READY) ## learning runs of minutes
 	$(BIN)/python -m pytest -m slow $(ARGS)

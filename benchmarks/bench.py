@@ -21,11 +21,19 @@ HERE = Path(__file__).parent
 
 
 SAMPLING = {
-    ("env", "over_bare"): ("Atari env / bare loop of the same calls", 0.9),
-    ("cpu", "over_twice_one"): ("cpu sampler, 2 workers / 2 x a plain loop in one process", 0.9),
-    ("cpu", "over_two_at_once"): ("cpu sampler, 2 workers / two plain loops at once", 0.9),
+    ("sampling.py", "env", "over_bare"): ("Atari env / bare loop of the same calls", 0.9),
+    ("sampling.py", "cpu", "over_twice_one"): ("cpu sampler, 2 workers / 2 x a plain loop in one process", 0.9),
+    ("sampling.py", "cpu", "over_two_at_once"): ("cpu sampler, 2 workers / two plain loops at once", 0.9),
+    ("modes.py", "ale", "over_bare"): ("backend=ale, 16 envs, 2 threads / bare AtariVectorEnv", 0.95),
+    ("modes.py", "net", "cpu"): ("cpu, 2 workers, nature net / AtariVectorEnv + forward", 1.3),
+    ("modes.py", "net", "cpu_ale"): ("the same with backend=ale in the workers", 1.3),
+    ("modes.py", "central", "alternating_over_gpu_python"): ("alternating / gpu, nature net on the CPU, workers", 1.0),
+    ("modes.py", "central", "alternating_over_gpu_ale"): ("alternating / gpu, nature net on the CPU, backend=ale", 1.0),
+    ("modes.py", "central", "overlap_gains_python"): ("alternating / without overlap, workers", 1.0),
+    ("modes.py", "central", "overlap_gains_ale"): ("alternating / without overlap, backend=ale", 1.0),
+    ("modes.py", "slow", "ideal"): ("cpu, 4 workers, envs of 5 ms / ideal", 0.91),
 }
-"""(job, ratio) of sampling.py -> title, goal."""
+"""(script, job, ratio) -> title, goal."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +63,8 @@ def run(*words: str) -> dict[str, Any]:
 def sampling(only: str) -> list[str]:
     """Lines of the table about stepping environments."""
     chosen = {key: value for key, value in SAMPLING.items() if only in value[0].lower()}
-    found = {job: run("sampling.py", job) for job in dict.fromkeys(job for job, _ in chosen)}
-    return [line(title, *found[job][ratio], goal) for (job, ratio), (title, goal) in chosen.items()]
+    found = {job: run(*job) for job in dict.fromkeys((script, job) for script, job, _ in chosen)}
+    return [line(title, *found[script, job][ratio], goal) for (script, job, ratio), (title, goal) in chosen.items()]
 
 
 def training(only: str, rounds: int, seconds: float) -> list[str]:

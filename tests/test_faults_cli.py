@@ -3,9 +3,11 @@
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -193,8 +195,8 @@ class Run:
 
     def __init__(self, folder, words, before=()):
         self.folder = folder / "run"
-        self.temporary = folder / "temporary"
-        self.temporary.mkdir(exist_ok=True)
+        # short: the path of a socket, of which forkserver makes one there, has no room for pytest's folders
+        self.temporary = Path(tempfile.mkdtemp(prefix="rlcli-"))
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "TMPDIR": str(self.temporary)}
         command = [*before, sys.executable, "-m", "rlcli", "train", *words, f"run_dir={self.folder}"]
         self.process = subprocess.Popen(
@@ -242,6 +244,7 @@ def start(tmp_path):
         if run.process.poll() is None:
             os.killpg(run.process.pid, signal.SIGKILL)
             run.process.communicate()
+        shutil.rmtree(run.temporary)
 
 
 def unused_shared_memory():

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcli.core.errors import WorkerError
+from rlcli.core.errors import RlcliError, WorkerError
 from rlcli.core.pulse import N_WORDS, Pulse
 from rlcli.core.stop import children_begin_blocked
 from rlcli.samplers.shared import SharedTree, need_open_files
@@ -180,7 +180,7 @@ class Crew:
             self.post(rank, Request("close"))
         deadline = time.monotonic() + self._policy.close_s
         for process in self._processes:
-            if process is not None:
+            if process is not None and process.pid is not None:
                 process.join(max(0.0, deadline - time.monotonic()))
         for rank in range(len(self._processes)):
             self._end(rank)
@@ -196,8 +196,13 @@ class Crew:
         # not daemonic: those may have no children, but the process of an async sampler has; `close` runs at exit
         process = self._context.Process(target=run_worker, args=args, name=f"rlcli-{self._policy.name}-{rank}")
         self._connections[rank], self._processes[rank] = ours, process
-        with _one_thread_in_children(), children_begin_blocked():
-            process.start()
+        try:
+            with _one_thread_in_children(), children_begin_blocked():
+                process.start()
+        except OSError as error:  # no more processes, files or memory; for forkserver also a TMPDIR with a long path
+            method = self._policy.start_method
+            text = f"{self._policy.name} {rank} cannot be started (sampler.start_method={method}): {error}"
+            raise RlcliError(text) from error
         theirs.close()
         self._selector.register(ours, selectors.EVENT_READ, rank)
         self._selector.register(process.sentinel, selectors.EVENT_READ, rank)

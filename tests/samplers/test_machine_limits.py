@@ -217,3 +217,14 @@ def test_more_workers_than_files_are_refused_with_the_number_needed(tmp_path):
         err,
     )
     assert "Traceback" not in err
+
+
+def test_process_that_cannot_be_started_is_told_in_one_line(tmp_path):
+    far = tmp_path / ("long" * 25)  # no socket has so long a path
+    far.mkdir()
+    words = ["sampler=gpu", "sampler.n_workers=2", "sampler.start_method=forkserver"]
+    code, _, err = train(tmp_path, f'TMPDIR={far} exec "$@"', *words)
+
+    assert 1 == code
+    assert err.startswith("worker 0 cannot be started (sampler.start_method=forkserver): AF_UNIX path too long")
+    assert "Traceback" not in err
