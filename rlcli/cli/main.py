@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -15,9 +16,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 done, 1 the run failed, 2 the request cannot be met, 3 stopped by SIGTERM, 130 by SIGINT.
     """
+    try:
+        code = _do(list(sys.argv[1:] if argv is None else argv))
+    except BrokenPipeError:  # as in `rlcli list | head`: whoever reads has seen enough
+        code = 0
+    _flush()
+    return code
+
+
+def _flush() -> None:
+    """Write out what is buffered; to nowhere if nobody reads it, since Python would try again at exit and complain."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _do(words: list[str]) -> int:
     from rlcli.cli import helptext
 
-    words = list(sys.argv[1:] if argv is None else argv)
     verb = words[0] if words else "--help"
     if verb in ("-h", "--help", "help"):
         print(helptext.main())

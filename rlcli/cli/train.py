@@ -103,7 +103,8 @@ def report(error: ConfigError) -> None:
 def _command(words: Sequence[str], signals: StopSignals) -> int:
     request = argv.parse(words)
     if request.version or request.help:
-        print(helptext.version() if request.version else helptext.train(request))
+        with suppress(BrokenPipeError):  # `rlcli train --help | head`
+            print(helptext.version() if request.version else helptext.train(request))
         return DONE
     compose.prepare(request)
     if request.show:

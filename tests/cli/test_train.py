@@ -368,3 +368,11 @@ def test_the_package_runs_as_a_module_and_leaves_nothing(tmp_path):
     assert 2 == done.returncode
     assert "rlcli train: algo: there is no 'dqm'; did you mean 'dqn'? (there are: a2c, dqn)\n" == done.stderr
     assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words", [["--help"], ["list"], ["train", "--help"]])
+def test_who_reads_only_the_beginning_sees_no_traceback(words):
+    script = f"{shlex.join([sys.executable, '-m', 'rlcli', *words])} | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+    assert (0, "") == (done.returncode, done.stderr)
