@@ -82,11 +82,11 @@ def test_exception_in_a_worker_is_told_with_all_that_helps_and_the_snapshot_stay
 
     assert 1 == code
     assert 'raise ValueError("marker-7")\nValueError: marker-7\n' in err
-    assert f"\n{worker}: EnvError: env 3, step 49: step() raised ValueError: marker-7\n" in err
+    assert f"\n{worker}: EnvError: env 3, step 50: step() raised ValueError: marker-7\n" in err
     assert re.search(r"\nin iteration \d+, sampling, step \d+\n", err)
     assert "rlcli/" not in err
     assert err.startswith("Traceback")
-    assert f"{worker}: EnvError: env 3, step 49" in log(folder)
+    assert f"{worker}: EnvError: env 3, step 50" in log(folder)
     assert cum_steps(folder) >= 200
 
 
@@ -95,7 +95,7 @@ def test_exception_in_the_process_of_an_async_sampler_is_told(folder, capsys):
     err = capsys.readouterr().err
 
     assert 1 == code
-    assert "\nsampler process 0 (envs 0-4): EnvError: env 3, step 49: step() raised ValueError: marker-7\n" in err
+    assert "\nsampler process 0 (envs 0-4): EnvError: env 3, step 50: step() raised ValueError: marker-7\n" in err
     assert 'raise ValueError("marker-7")' in err
 
 
@@ -130,7 +130,7 @@ def test_reset_that_never_returns_ends_the_run_by_name(folder, capsys):
 
 
 @pytest.mark.parametrize(
-    ("fault", "what"), [("nan reward", "step 49: reward is nan"), ("nan obs", "step 50: obs is nan")]
+    ("fault", "what"), [("nan reward", "step 50: reward is nan"), ("nan obs", "step 50: obs is nan")]
 )
 def test_number_that_is_not_finite_ends_the_run_and_the_snapshot_is_a_good_one(folder, capsys, fault, what):
     code = main(["train", *A2C, *workers("gpu", "fork"), *env(fault), f"run_dir={folder}"])

@@ -197,7 +197,7 @@ def test_an_environment_that_dies_of_the_signal_does_not_cost_the_snapshot(folde
     stopped(folder, moment("int,raise"))
 
     assert (5, 25) == saved(folder)
-    assert "after the signal: env 0, step 26: " in log(folder)
+    assert "after the signal: env 0, step 27: " in log(folder)
 
 
 def test_snapshot_mode_none_has_no_final_snapshot(folder):
@@ -244,7 +244,7 @@ def test_a_run_in_another_thread_touches_no_handler(folder):
 def test_a_run_that_fails_says_in_which_iteration_and_at_which_step(folder, capsys):
     assert 1 == main(["train", *SMALL, f"run_dir={folder}", moment("raise")])
 
-    assert "the run ended early in iteration 6, sampling, step 25: EnvError: env 0, step 26: " in log(folder)
+    assert "the run ended early in iteration 6, sampling, step 25: EnvError: env 0, step 27: " in log(folder)
     assert f"the same command with --resume {folder / 'params.pkl'}" in log(folder)
     assert "\nin iteration 6, sampling, step 25\n" in capsys.readouterr().err
     assert (4, 20) == saved(folder)

@@ -6,9 +6,12 @@ import re
 import traceback
 from pathlib import Path
 
-from rlcli.core.errors import EnvError, RlcliError, WorkerError
+from rlcli.core.errors import ConfigError, EnvError, RlcliError, WorkerError
 
 LOG_FILE = "debug.log"
+
+_FINDINGS = (EnvError.__name__, ConfigError.__name__)
+"""How the reason of a worker's failure begins where an environment or a request broke a rule."""
 
 _PACKAGE = re.escape(str(Path(__file__).resolve().parents[1]))
 _OURS = re.compile(rf"{_PACKAGE}[\\/]|<frozen |.*[\\/](hydra|omegaconf|multiprocessing|gymnasium)[\\/]")
@@ -29,7 +32,9 @@ def failure_text(error: BaseException, *, full: bool = False) -> str:
     if full:
         return own
     if isinstance(error, WorkerError):
-        return _with_notes(f"{_theirs(error.remote_traceback)}{error}", error)
+        # the traceback of an error that rlcli found itself, with no code of the user's in it, tells nothing
+        found_by_us = error.reason.startswith(_FINDINGS)
+        return _with_notes(f"{_theirs(error.remote_traceback, whole=not found_by_us)}{error}", error)
     if isinstance(error, EnvError):
         cause = error.__cause__
         theirs = _theirs("".join(traceback.format_exception(cause))) if cause else ""
@@ -62,10 +67,10 @@ def _with_notes(text: str, error: BaseException) -> str:
     return "\n".join([text, *notes(error)])
 
 
-def _theirs(text: str) -> str:
-    """A chain of tracebacks without the frames of rlcli and what lies under it; whole if nothing would be left."""
+def _theirs(text: str, *, whole: bool = True) -> str:
+    """A chain of tracebacks without the frames of rlcli and what lies under it; ``whole`` if nothing would be left."""
     blocks = [trimmed for block in _CHAIN.split(text) if (trimmed := _trimmed(block))]
-    lines = "\n\n".join(blocks) or text.rstrip("\n")
+    lines = "\n\n".join(blocks) or (text.rstrip("\n") if whole else "")
     return f"{lines}\n" if lines else ""
 
 

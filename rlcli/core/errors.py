@@ -42,7 +42,8 @@ class EnvError(RlcliError):
     Args:
         message: What happened.
         env_id: Global id of the environment, or None where it is not known.
-        env_step: Steps that this environment had taken, or None.
+        env_step: Number of the step in which it happened, this environment's own and from 1, or None. What happens
+            between two steps, in a reset, carries the number of the step before.
     """
 
     def __init__(self, message: str, env_id: int | None = None, env_step: int | None = None) -> None:

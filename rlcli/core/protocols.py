@@ -43,8 +43,12 @@ class VectorEnv(Protocol):
     def reset_idle(self, obs_out: Tree) -> None:
         """Reset the envs that idle since at least one filler row; writes only their observations."""
 
-    def decorrelate(self, obs_out: Tree, max_steps: int, seed: int) -> None:
-        """Let each env take 1 to ``max_steps`` random actions (0: none); ``obs_out`` then holds what follows."""
+    def decorrelate(self, obs_out: Tree, max_steps: int, seed: int) -> npt.NDArray[np.int64]:
+        """Let each env take 1 to ``max_steps`` random actions (0: none); ``obs_out`` then holds what follows.
+
+        Returns:
+            [B] steps taken.
+        """
 
     def close(self) -> None:
         """Free everything; safe to call twice."""

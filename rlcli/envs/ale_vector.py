@@ -164,7 +164,7 @@ class AleVectorEnv:
         if self._idle.any():
             self._restart(self._idle.copy(), obs_out)
 
-    def decorrelate(self, obs_out: npt.NDArray[np.uint8], max_steps: int, seed: int) -> None:
+    def decorrelate(self, obs_out: npt.NDArray[np.uint8], max_steps: int, seed: int) -> npt.NDArray[np.int64]:
         """Let each env take 1 to ``max_steps`` random steps, so that the envs do not run in step.
 
         They all end together, since the C++ env cannot step some of them alone: an env with fewer steps than others
@@ -175,11 +175,14 @@ class AleVectorEnv:
             max_steps: Most steps, agent decisions; 0 does nothing.
             seed: Run seed of the random actions and of their number.
 
+        Returns:
+            [B] steps taken.
+
         Raises:
             RuntimeError: The envs do not stand at a seeded start: call it after the first `reset` or one with a seed.
         """
         if not max_steps:
-            return
+            return np.zeros(len(self.env_ids), np.int64)
         if not self._untouched:
             raise RuntimeError("decorrelate() must follow a reset() that seeds")
         action, begins = self._random_steps(max_steps, seed)
@@ -192,10 +195,12 @@ class AleVectorEnv:
             ended = over | truncated
             if ended.any():
                 obs, info = self._reset_some(ended)
-        self._n_extra += len(action) - begins
+        taken = len(action) - begins
+        self._n_extra += taken
         self._untouched = False
         self._lives = info["lives"]
         self._write(obs_out, obs)
+        return taken
 
     def close(self) -> None:
         """End the threads; safe to call twice."""
@@ -213,7 +218,9 @@ class AleVectorEnv:
         if given.view(np.uint64).max() >= self._n_actions:  # one look: a negative number is a large one here
             i = int(((given < 0) | (given >= self._n_actions)).argmax())
             allowed = f"allowed are 0 to {self._n_actions - 1}"
-            raise EnvError(f"action is {given[i]}, {allowed}", self.env_ids[i], self._n_calls + int(self._n_extra[i]))
+            raise EnvError(
+                f"action is {given[i]}, {allowed}", self.env_ids[i], self._n_calls + int(self._n_extra[i]) + 1
+            )
         return given
 
     def _note_ends(self, over: Mask, truncated: Mask, lives: npt.NDArray[np.int32], obs_out: Any) -> bool:

@@ -114,7 +114,7 @@ class InProcessVectorEnv:
         """Do the step and write the observations into ``obs_out``; the returned arrays are reused next time.
 
         Raises:
-            EnvError: An environment raised or broke its spaces; names the env and the steps that it had taken.
+            EnvError: An environment raised or broke its spaces; names the env and its step.
         """
         if self._action is None:
             raise RuntimeError("recv() without send()")
@@ -132,7 +132,7 @@ class InProcessVectorEnv:
             if idle:
                 self._reset(i, obs_out)
 
-    def decorrelate(self, obs_out: Any, max_steps: int, seed: int) -> None:
+    def decorrelate(self, obs_out: Any, max_steps: int, seed: int) -> npt.NDArray[np.int64]:
         """Let each env take 1 to ``max_steps`` random steps, so that the envs do not run in step.
 
         Call it after a reset. Episodes that end on the way are followed by a reset; ``obs_out`` then holds the
@@ -142,15 +142,19 @@ class InProcessVectorEnv:
             obs_out: As for `reset`.
             max_steps: Most steps, agent decisions.
             seed: Run seed of the random actions and of their number.
+
+        Returns:
+            [B] steps taken.
         """
-        if not max_steps:
-            return
-        for i, env_id in enumerate(self.env_ids):
+        taken = np.zeros(len(self.env_ids), np.int64)
+        for i, env_id in enumerate(self.env_ids if max_steps else ()):
             rng = generator(seed, Purpose.DECORRELATE, env_id, self._incarnation)
-            for _ in range(int(rng.integers(1, max_steps + 1))):
+            taken[i] = rng.integers(1, max_steps + 1)
+            for _ in range(taken[i]):
                 got = self._advance(i, random_action(self.spec.action_space, rng), obs_out)
                 if got.terminated or got.truncated:
                     self._reset(i, obs_out)
+        return taken
 
     def close(self) -> None:
         """Close every environment; safe to call twice.
@@ -197,6 +201,7 @@ class InProcessVectorEnv:
         self._idle[i] = False
 
     def _advance(self, i: int, action: Any, obs_out: Any) -> Outcome:
+        self._n_steps[i] += 1
         try:
             got = checked_step(self._envs[i], self._convert(action))
             write_obs(obs_out, i, got.obs)
@@ -204,7 +209,6 @@ class InProcessVectorEnv:
             raise self._located(error, i, "step()") from error
         if self._beat is not None:
             self._beat()
-        self._n_steps[i] += 1
         return got
 
     def _step(self, i: int, action: Any, obs_out: Any) -> None:

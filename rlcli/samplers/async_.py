@@ -8,7 +8,6 @@ as many gradient steps per batch as its replay ratio says, so it can neither fal
 from __future__ import annotations
 
 import copy
-import multiprocessing
 from collections import deque
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -24,7 +23,7 @@ from rlcli.samplers.batch import allocate, copy_samples, share_like, shared_samp
 from rlcli.samplers.config import AlternatingConfig, AsyncConfig, BatchOptions, CpuConfig, GpuConfig, SerialConfig
 from rlcli.samplers.crew import Crew, CrewPolicy
 from rlcli.samplers.setup import SamplerSetup
-from rlcli.samplers.shared import SharedTree
+from rlcli.samplers.shared import ProcessLock, SharedTree
 from rlcli.samplers.weights import WeightMailbox
 from rlcli.samplers.worker import Channel, Job, Request
 from rlcli.samplers.workers import sendable
@@ -71,8 +70,8 @@ class AsyncSampler:
         memories = [share_like(like, setup.say) for _ in range(_N_BUFFERS)]
         self._memories = memories
         self._buffers = [shared_samples(memory) for memory in memories]
-        context: Any = multiprocessing.get_context(config.start_method)
-        self._mailbox = WeightMailbox(setup.agent, context.Lock(), setup.say)
+        self._lock = ProcessLock()
+        self._mailbox = WeightMailbox(setup.agent, self._lock, setup.say)
         self._version = self._mailbox.put(setup.agent)
         self._ready: deque[Filled] = deque()
         self._free = list(range(_N_BUFFERS))
@@ -161,6 +160,7 @@ class AsyncSampler:
         """End the process and its workers."""
         self._crew.close()
         self._mailbox.close()
+        self._lock.close()
         for memory in self._memories:
             memory.close()
 

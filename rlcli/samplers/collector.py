@@ -117,7 +117,8 @@ class Collector:
             self._first_obs = map_tree(np.copy, self._next_obs)
             write(self._next_obs, ..., index(self._np["obs"], self._n_rows))
         else:
-            self._env.decorrelate(self._next_obs, self._options.max_decorrelation_steps, self._options.seed)
+            most, seed = self._options.max_decorrelation_steps, self._options.seed
+            self._n_steps += self._env.decorrelate(self._next_obs, most, seed)
 
     def reset_idle(self) -> None:
         """Reset the environments that idle since their episode's end; does nothing in mode mid_batch."""
@@ -209,8 +210,8 @@ class Collector:
     def _refuse_non_finite(self) -> None:
         found = non_finite(self._np["obs"], self._np["reward"])
         if found is not None:
-            b = found.position
-            n_steps = int(self._n_steps[b] + self._np["valid"][: found.row, b].sum())
+            b, n_rows = found.position, found.row + (found.path == "reward")  # row t of obs came with step t - 1
+            n_steps = int(self._n_steps[b] + self._np["valid"][:n_rows, b].sum())
             raise EnvError(f"{found}, must be finite", self._env.env_ids[b], n_steps)
 
 

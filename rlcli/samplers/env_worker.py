@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rlcli.core.pulse import Pulse
 from rlcli.core.rng import Purpose
@@ -87,9 +88,9 @@ class GroupWorker:
         """Reset those that idle."""
         self._env.reset_idle(self._memory["obs"])
 
-    def decorrelate(self, max_steps: int, seed: int) -> None:
-        """Let each run on by a random number of steps."""
-        self._env.decorrelate(self._memory["obs"], max_steps, seed)
+    def decorrelate(self, max_steps: int, seed: int) -> npt.NDArray[np.int64]:
+        """Let each run on by a random number of steps, which it gives."""
+        return self._env.decorrelate(self._memory["obs"], max_steps, seed)
 
     def close(self) -> None:
         """Close all."""
@@ -128,8 +129,7 @@ def serve_envs(
         channel.answer()
         while (request := channel.receive()).verb != "close":
             name, *args = request.args
-            getattr(group(name), request.verb)(*args)
-            channel.answer()
+            channel.answer(getattr(group(name), request.verb)(*args))
     finally:
         for made_group in groups.values():
             made_group.close()

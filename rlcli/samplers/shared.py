@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import math
 import mmap
 import os
 import tempfile
+import time
 import weakref
 from collections.abc import Callable
 from multiprocessing import context
@@ -24,6 +26,7 @@ _ALIGNMENT = 64
 """Bytes of a cache line: two leaves never share one, and any dtype may begin there."""
 _USABLE = 0.95
 """Part of the free room that a tree may take; the rest is for everything else that runs."""
+_LOCK_LOOK_S = 1e-4
 _SPARE_FILES = 16
 """Descriptors beyond the counted ones: snapshots, logs, modules that are imported late."""
 
@@ -62,6 +65,11 @@ class SharedTree:
             raise ValueError("the shared memory is closed")
         return self._tree
 
+    @property
+    def descriptor(self) -> int:
+        """Of the file that is the memory."""
+        return self._descriptor
+
     def close(self) -> None:
         """Let go of the memory; safe to call twice. Arrays on it that others hold stay valid, until they go."""
         self._close_descriptor()
@@ -89,6 +97,37 @@ class SharedTree:
         descriptor = handle.detach()
         os.set_inheritable(descriptor, False)  # programs that an environment starts are no part of this
         self._open(descriptor)
+
+
+class ProcessLock:
+    """Excludes other processes. It has no name, unlike multiprocessing's, and is free again when its holder dies.
+
+    Goes to a process as a `SharedTree` does. Threads of one process do not exclude each other.
+    """
+
+    def __init__(self) -> None:
+        self._memory = SharedTree(np.empty(1, np.uint8))
+
+    def acquire(self, timeout: float) -> bool:
+        """Wait for the lock for ``timeout`` seconds at most; gives whether it is held now."""
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                fcntl.lockf(self._memory.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(_LOCK_LOOK_S)
+            else:
+                return True
+
+    def release(self) -> None:
+        """Let others have it."""
+        fcntl.lockf(self._memory.descriptor, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Let go of the memory; safe to call twice."""
+        self._memory.close()
 
 
 def need_open_files(n: int, what: str) -> None:

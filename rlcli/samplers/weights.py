@@ -14,7 +14,7 @@ from rlcli.core.protocols import Agent
 from rlcli.samplers.shared import SharedTree
 
 _LOCK_S = 60.0
-"""The lock is held for microseconds; who cannot get it in this time waits for a process that died with it."""
+"""The lock is held for microseconds; who cannot get it in this time waits for a process that has been stopped."""
 
 
 class SharedWeights:
@@ -56,7 +56,7 @@ class WeightMailbox:
 
     Args:
         agent: Fixes names, shapes and dtypes.
-        lock: Of the start method's context; both processes use it.
+        lock: Has ``acquire(timeout)`` and ``release()``; both processes use it.
         say: Takes a line about the memory.
     """
 
@@ -126,7 +126,7 @@ class _Held:
 
     def __enter__(self) -> None:
         if not self._lock.acquire(timeout=_LOCK_S):
-            raise RlcliError("the lock of the weights is held by a process that must have died with it")
+            raise RlcliError("the lock of the weights is held by a process that has been stopped")
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()

@@ -88,10 +88,13 @@ class WorkerVectorEnv:
             else:
                 write(index(obs_out, self._slices[rank]), ..., index(self._memory["obs"], self._slices[rank]))
 
-    def decorrelate(self, obs_out: Tree, max_steps: int, seed: int) -> None:
+    def decorrelate(self, obs_out: Tree, max_steps: int, seed: int) -> npt.NDArray[np.int64]:
         """See `VectorEnv`."""
-        self._ask(list(self._slices), "decorrelate", max_steps, seed)
+        taken = np.zeros(len(self.env_ids), np.int64)
+        for rank, steps in self._ask(list(self._slices), "decorrelate", max_steps, seed).items():
+            taken[self._slices[rank]] = 0 if steps is None else steps  # None: lost meanwhile, and reset
         write(obs_out, ..., self._memory["obs"])
+        return taken
 
     def close(self) -> None:
         """Nothing: the crew is closed by whoever made it."""
@@ -100,8 +103,9 @@ class WorkerVectorEnv:
         """Whether the worker was started again since this group's environments in it last answered."""
         return self._crew.incarnations[rank] != self._known.get(rank, 0)
 
-    def _ask(self, ranks: list[int], verb: str, *args: Any) -> None:
-        """Have it done by all; a worker that is lost meanwhile begins with a reset, whatever was asked."""
+    def _ask(self, ranks: list[int], verb: str, *args: Any) -> dict[int, Any]:
+        """What all answer; a worker that is lost meanwhile begins with a reset, whatever was asked."""
+        given: dict[int, Any] = {}
         while ranks:
             answers = self._crew.ask(ranks, Request(verb, (self._name, *args)), self._name)
             ranks, verb, args = [], "reset", (None,)
@@ -111,6 +115,8 @@ class WorkerVectorEnv:
                     ranks.append(rank)
                 else:
                     self._known[rank] = self._crew.incarnations[rank]
+                    given[rank] = answer
+        return given
 
     def _cut(self, part: slice) -> None:
         for field in STEP_ARRAYS:

@@ -75,7 +75,7 @@ def test_an_action_that_the_space_does_not_have_never_reaches_the_env(kind, acti
     roll(env, 2, np.stack([[good], [good]]))
     env.send(np.array([action]))
 
-    with pytest.raises(EnvError, match=f"^env 4, step 2: {line}$"):
+    with pytest.raises(EnvError, match=f"^env 4, step 3: {line}$"):
         env.recv(empty_obs(env.spec, 1))
 
     assert len(env._envs[0].seen) == 2

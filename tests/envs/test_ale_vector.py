@@ -242,9 +242,9 @@ def after_two_steps():
 @pytest.mark.parametrize(
     ("action", "line"),
     [
-        (np.array([0, 4, 0]), "env 5, step 2: action is 4, allowed are 0 to 3"),
-        (np.array([0, 0, -1]), "env 2, step 2: action is -1, allowed are 0 to 3"),
-        (np.array([0, 2**40, 9]), f"env 5, step 2: action is {2**40}, allowed are 0 to 3"),
+        (np.array([0, 4, 0]), "env 5, step 3: action is 4, allowed are 0 to 3"),
+        (np.array([0, 0, -1]), "env 2, step 3: action is -1, allowed are 0 to 3"),
+        (np.array([0, 2**40, 9]), f"env 5, step 3: action is {2**40}, allowed are 0 to 3"),
         (
             np.zeros(3, np.float32),
             "actions must be integers (3,), one for each of the envs [0, 5, 2]; got float32 (3,)",

@@ -123,7 +123,7 @@ def test_a_wrong_part_of_a_tuple_at_a_later_step_is_named_by_its_place(obs, line
     env = InProcessVectorEnv(TupleConfig(), [3], seed=0)
     env._envs[0].step = lambda action: (obs, 1.0, False, False, {})
 
-    with pytest.raises(EnvError, match=f"^env 3, step 0: {line}$"):
+    with pytest.raises(EnvError, match=f"^env 3, step 1: {line}$"):
         roll(env, 1)
 
 
@@ -133,7 +133,7 @@ def test_a_wrong_shape_is_never_broadcast():
     with pytest.raises(EnvError) as caught:
         roll(env, 10)
 
-    assert str(caught.value) == "env 5, step 3: obs: expected float32 (2,), got float32 (1,)"
+    assert str(caught.value) == "env 5, step 4: obs: expected float32 (2,), got float32 (1,)"
 
 
 LATER_FAULTS = [fault for fault in STEP_FAULTS if fault not in ("bounds", "float64")]
@@ -143,7 +143,7 @@ LATER_FAULTS = [fault for fault in STEP_FAULTS if fault not in ("bounds", "float
 def test_a_fault_at_a_later_step_names_env_and_step_in_one_line(fault):
     env = InProcessVectorEnv(FaultyConfig(fault, n=3), [7], seed=0)
 
-    with pytest.raises(EnvError, match=r"^env 7, step 2: [^\n]*$"):
+    with pytest.raises(EnvError, match=r"^env 7, step 3: [^\n]*$"):
         roll(env, 10)
 
 
@@ -193,8 +193,8 @@ def test_an_exception_of_env_3_names_it_and_is_the_cause():
     with pytest.raises(EnvError) as caught:
         roll(env, 10)
 
-    assert (caught.value.env_id, caught.value.env_step) == (3, 4)
-    assert str(caught.value) == "env 3, step 4: step() raised ValueError: marker-7"
+    assert (caught.value.env_id, caught.value.env_step) == (3, 5)
+    assert str(caught.value) == "env 3, step 5: step() raised ValueError: marker-7"
     assert isinstance(caught.value.__cause__, ValueError)
 
 

@@ -59,7 +59,7 @@ def evaluate(sampler):
 def test_exception_in_an_env_arrives_with_worker_envs_step_and_traceback(mode):
     error = failure_of(mode, FaultConfig("raise"))
 
-    assert "env 3, step 49: step() raised ValueError: marker-7" in str(error)
+    assert "env 3, step 50: step() raised ValueError: marker-7" in str(error)
     if mode != "serial":
         assert PARTS[mode] == (error.rank, error.env_ids)
         assert "in _raise" in error.remote_traceback
@@ -69,7 +69,7 @@ def test_exception_in_an_env_arrives_with_worker_envs_step_and_traceback(mode):
 def test_exception_arrives_whatever_the_start_method(start_method):
     error = failure_of("gpu", FaultConfig("raise"), start_method=start_method)
 
-    assert "env 3, step 49: step() raised ValueError: marker-7" in str(error)
+    assert "env 3, step 50: step() raised ValueError: marker-7" in str(error)
 
 
 @pytest.mark.parametrize("mode", [*WITH_WORKERS, "async-serial"])
@@ -254,8 +254,8 @@ def test_more_workers_than_envs_are_not_started():
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
-        ("nan reward", "env 3, step 49: reward is nan, must be finite"),
-        ("inf reward", "env 3, step 49: reward is -inf, must be finite"),
+        ("nan reward", "env 3, step 50: reward is nan, must be finite"),
+        ("inf reward", "env 3, step 50: reward is -inf, must be finite"),
         ("nan obs", "env 3, step 50: obs is nan, must be finite"),
     ],
 )

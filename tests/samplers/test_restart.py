@@ -36,7 +36,7 @@ EVENT = re.compile(
     r"\((\d+) of (\d+) within an hour\)"
 )
 CAUSES = {
-    "raise": "EnvError: env 3, step 49: step() raised ValueError: marker-7",
+    "raise": "EnvError: env 3, step 50: step() raised ValueError: marker-7",
     "exit": "exited with code 3",
     "kill": "died by signal 9, SIGKILL (often: out of memory)",
     "hang": r"no sign of life for \d s (sampler.timeout_s) at step, asked to .*",

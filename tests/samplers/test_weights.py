@@ -3,6 +3,8 @@
 import contextlib
 import itertools
 import multiprocessing
+import os
+import signal
 import threading
 import time
 
@@ -11,6 +13,7 @@ import torch
 
 from rlcli.core.errors import RlcliError
 from rlcli.samplers import weights
+from rlcli.samplers.shared import ProcessLock
 from rlcli.samplers.weights import SharedWeights, WeightMailbox
 
 
@@ -106,7 +109,7 @@ def publish_until(box, enough):
 def test_reader_beside_a_busy_writer_process_never_sees_half_a_set():
     context = multiprocessing.get_context("fork")
     reader, enough, seen = ConstantAgent(), context.Event(), []
-    with mailbox(reader, context.Lock()) as box:
+    with mailbox(reader, ProcessLock()) as box:
         box.put(reader)  # there is something to take from the beginning; the process counts from 2
         process = context.Process(target=publish_until, args=(box, enough))
         process.start()
@@ -124,11 +127,32 @@ def test_reader_beside_a_busy_writer_process_never_sees_half_a_set():
     assert sorted(seen) == seen
 
 
-def test_lock_that_died_with_its_process_ends_in_an_error(monkeypatch):
+def test_lock_that_is_never_released_ends_in_an_error(monkeypatch):
     monkeypatch.setattr(weights, "_LOCK_S", 0.05)
     lock = threading.Lock()
-    with mailbox(ConstantAgent(), lock) as box, lock, pytest.raises(RlcliError, match="died with it"):
+    with mailbox(ConstantAgent(), lock) as box, lock, pytest.raises(RlcliError, match="has been stopped"):
         box.take(ConstantAgent())
+
+
+def hold_and_die(lock, held, may_die):
+    lock.acquire(1)
+    held.set()
+    may_die.wait(60)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_lock_excludes_another_process_and_is_free_when_its_holder_is_killed():
+    context = multiprocessing.get_context("fork")
+    held, may_die = context.Event(), context.Event()
+    with contextlib.closing(ProcessLock()) as lock:
+        process = context.Process(target=hold_and_die, args=(lock, held, may_die))
+        process.start()
+        held.wait(60)
+        while_held = lock.acquire(0.05)
+        may_die.set()
+        process.join()
+
+        assert (False, True) == (while_held, lock.acquire(1))
 
 
 def test_agents_that_share_weights_see_each_others_changes():
