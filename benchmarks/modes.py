@@ -14,7 +14,6 @@ slow: 4 workers, 8 environments that sleep 5 ms in each step: the ideal wall tim
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import statistics
 import time
@@ -22,7 +21,7 @@ from dataclasses import dataclass
 
 import gymnasium
 import numpy as np
-from sampling import WINDOW_S, FreeAgent
+from sampling import WINDOW_S, build, rate
 
 
 @dataclass
@@ -48,27 +47,6 @@ class SleepEnv(gymnasium.Env):
         return np.zeros(4, np.float32), 0.0, False, False, {}
 
 
-def build(config, env, agent=None):
-    """A sampler."""
-    from rlcli.envs.probe import probe
-    from rlcli.samplers.setup import SamplerSetup
-
-    spec = probe(env)
-    setup = SamplerSetup(
-        env=env,
-        eval_env=env,
-        spec=spec,
-        agent=agent(spec) if agent else FreeAgent(),
-        seed=1,
-        discount=0.99,
-        eval_n_envs=0,
-        eval_n_episodes=1,
-        eval_max_steps=1,
-        say=lambda line: None,
-    )
-    return contextlib.closing(config.build(setup))
-
-
 def nature_agent(spec):
     """Epsilon-greedy on the nature network, epsilon 0.05."""
     from rlcli.agents.epsilon_config import ConstantEpsilon
@@ -77,14 +55,6 @@ def nature_agent(spec):
     from rlcli.models.heads import QNetwork
 
     return QAgent(QNetwork(AutoModelConfig().build(spec.observation_space), 6, False), ConstantEpsilon(0.05), 16)
-
-
-def rate(sampler) -> float:
-    """Steps per second over one window."""
-    steps, start = 0, time.perf_counter()
-    while time.perf_counter() - start < WINDOW_S:
-        steps += sampler.collect(0).n_steps
-    return steps / (time.perf_counter() - start)
 
 
 class BareVector:

@@ -89,29 +89,32 @@ def measure_env(n_windows: int) -> dict[str, list[float]]:
 
 def measure_cpu(n_windows: int) -> dict[str, list[float]]:
     """Ratios of the cpu sampler to plain loops."""
+    from rlcli.envs.config import AtariConfig
+    from rlcli.samplers.config import CpuConfig
+
+    config = CpuConfig(batch_T=64, batch_B=16, n_workers=2)
     one = PlainLoop(8, 1)
     twice, at_once = [], []
-    with contextlib.closing(_cpu_sampler()) as sampler, _two_loops() as both:
-        _rate_of(sampler)
+    with build(config, AtariConfig("pong")) as sampler, _two_loops() as both:
+        rate(sampler)
         for _ in range(n_windows):
-            ours = _rate_of(sampler)
+            ours = rate(sampler)
             twice.append(ours / (2 * one.rate()))
             at_once.append(ours / both())
     return {"over_twice_one": twice, "over_two_at_once": at_once}
 
 
-def _cpu_sampler():
-    from rlcli.envs.config import AtariConfig
+def build(config, env, agent=None):
+    """A sampler on Pong or whatever ``env`` is, closed at the end of the block; a policy that costs nothing by default."""
     from rlcli.envs.probe import probe
-    from rlcli.samplers.config import CpuConfig
     from rlcli.samplers.setup import SamplerSetup
 
-    pong = AtariConfig("pong")
+    spec = probe(env)
     setup = SamplerSetup(
-        env=pong,
-        eval_env=pong,
-        spec=probe(pong),
-        agent=FreeAgent(),
+        env=env,
+        eval_env=env,
+        spec=spec,
+        agent=agent(spec) if agent else FreeAgent(),
         seed=1,
         discount=0.99,
         eval_n_envs=0,
@@ -119,10 +122,11 @@ def _cpu_sampler():
         eval_max_steps=1,
         say=lambda line: None,
     )
-    return CpuConfig(batch_T=64, batch_B=16, n_workers=2).build(setup)
+    return contextlib.closing(config.build(setup))
 
 
-def _rate_of(sampler) -> float:
+def rate(sampler) -> float:
+    """Steps per second over one window."""
     steps, start = 0, time.perf_counter()
     while time.perf_counter() - start < WINDOW_S:
         steps += sampler.collect(0).n_steps

@@ -105,9 +105,9 @@ class GpuConfig(WorkerOptions):
 
     def build(self, setup: SamplerSetup) -> Sampler:
         """The sampler, with its workers started and their environments made."""
-        from rlcli.samplers.gpu import GpuSampler
+        from rlcli.samplers.gpu import CentralSampler
 
-        return GpuSampler(self, setup)
+        return CentralSampler(self, setup, n_groups=1)
 
 
 @dataclass
@@ -122,9 +122,9 @@ class AlternatingConfig(WorkerOptions):
 
     def build(self, setup: SamplerSetup) -> Sampler:
         """The sampler, with its workers started and their environments made."""
-        from rlcli.samplers.gpu import AlternatingSampler
+        from rlcli.samplers.gpu import CentralSampler
 
-        return AlternatingSampler(self, setup)
+        return CentralSampler(self, setup, n_groups=2, overlap=self.overlap)
 
 
 @dataclass

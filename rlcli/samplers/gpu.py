@@ -14,7 +14,7 @@ from rlcli.core.tree import map_tree
 from rlcli.envs.build import build_vector_env, has_native_vector
 from rlcli.samplers.batch import allocate, as_tree, batch_slice, split
 from rlcli.samplers.collector import Collector, collector_options, join
-from rlcli.samplers.config import AlternatingConfig, GpuConfig, WorkerOptions
+from rlcli.samplers.config import WorkerOptions
 from rlcli.samplers.env_worker import EnvParts, Group, serve_envs, step_memory
 from rlcli.samplers.evaluation import Evaluator, build_evaluator, evaluation_env, n_evaluation_envs
 from rlcli.samplers.setup import SamplerSetup
@@ -33,77 +33,38 @@ class Stepper(Protocol):
         """End what steps them."""
 
 
-class GpuSampler:
-    """One collector over environments that step elsewhere: one forward for all B.
+class CentralSampler:
+    """Collectors over groups of environments that step elsewhere; all actions are chosen here, a group at a time.
+
+    One group makes the gpu sampler: one forward for all B. Two make the alternating one, whose samples are the same:
+    what an environment does and how it explores hangs on its global id.
 
     Args:
         config: Batch shape, workers, reset mode.
         setup: The run's environments, agent and seed; the agent acts on ``setup.device``.
+        n_groups: Groups, of about the same size.
+        overlap: Whether actions for one group are chosen while the others step.
 
     Raises:
         WorkerError: from any method, if a worker raised, died, was killed or did not answer in time, and is not to be
             started again, or has been too often.
     """
 
-    def __init__(self, config: GpuConfig, setup: SamplerSetup) -> None:
-        self._setup = setup
+    def __init__(self, config: WorkerOptions, setup: SamplerSetup, n_groups: int, overlap: bool = True) -> None:
+        self._setup, self._n_rows, self._overlap = setup, config.batch_T, overlap
         self._samples = _batch(config, setup)
         self._evaluator: Evaluator | None = None
-        self._stepper = _stepper(config, setup, [range(config.batch_B)])
-        try:
-            env = self._stepper.env("envs0")
-            self._collector = Collector(env, setup.agent, self._samples, collector_options(config, setup))
-            self._collector.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def collect(self, step: int) -> Collected:
-        """One batch, beginning after ``step`` environment steps."""
-        self._collector.reset_idle()
-        return join(self._samples, [self._collector.collect(step)])
-
-    def evaluate(self, step: int) -> Evaluation:
-        """Play whole games; the environments are made on the first call."""
-        self._evaluator = self._evaluator or build_evaluator(self._setup, self._stepper.env("eval"))
-        return self._evaluator.evaluate(step)
-
-    def publish(self) -> None:
-        """Nothing to do: acting and learning share the weights."""
-
-    def close(self) -> None:
-        """End the workers."""
-        self._stepper.close()
-
-
-class AlternatingSampler:
-    """Two collectors, each over half of the environments: actions for one half are chosen while the other steps.
-
-    The samples are those of the gpu sampler: what an environment does and how it explores hangs on its global id.
-
-    Args:
-        config: Batch shape, workers, reset mode, whether the halves overlap.
-        setup: The run's environments, agent and seed; the agent acts on ``setup.device``.
-
-    Raises:
-        WorkerError: As for `GpuSampler`.
-    """
-
-    def __init__(self, config: AlternatingConfig, setup: SamplerSetup) -> None:
-        self._setup, self._n_rows, self._overlap = setup, config.batch_T, config.overlap
-        self._samples = _batch(config, setup)
-        self._evaluator: Evaluator | None = None
-        halves = split(config.batch_B, 2)
-        self._stepper = _stepper(config, setup, halves)
+        groups = split(config.batch_B, n_groups)
+        self._stepper = _stepper(config, setup, groups)
         try:
             self._collectors = [
                 Collector(
                     self._stepper.env(f"envs{i}"),
                     setup.agent,
-                    batch_slice(self._samples, half.start, half.stop),
+                    batch_slice(self._samples, ids.start, ids.stop),
                     collector_options(config, setup),
                 )
-                for i, half in enumerate(halves)
+                for i, ids in enumerate(groups)
             ]
             for collector in self._collectors:
                 collector.start()
@@ -113,14 +74,14 @@ class AlternatingSampler:
 
     def collect(self, step: int) -> Collected:
         """One batch, beginning after ``step`` environment steps."""
-        for half in self._collectors:
-            half.reset_idle()
-            half.begin(step)
+        for group in self._collectors:
+            group.reset_idle()
+            group.begin(step)
         if self._overlap:
             self._in_turn()
         else:
             self._one_after_the_other()
-        return join(self._samples, [half.finish() for half in self._collectors])
+        return join(self._samples, [group.finish() for group in self._collectors])
 
     def evaluate(self, step: int) -> Evaluation:
         """Play whole games; the environments are made on the first call."""
@@ -135,20 +96,19 @@ class AlternatingSampler:
         self._stepper.close()
 
     def _in_turn(self) -> None:
-        first, second = self._collectors
-        first.act(0)
         for t in range(self._n_rows):
-            second.act(t)
-            first.receive(t)
-            if t + 1 < self._n_rows:
-                first.act(t + 1)
-            second.receive(t)
+            for group in self._collectors:
+                if t:
+                    group.receive(t - 1)
+                group.act(t)
+        for group in self._collectors:
+            group.receive(self._n_rows - 1)
 
     def _one_after_the_other(self) -> None:
         for t in range(self._n_rows):
-            for half in self._collectors:
-                half.act(t)
-                half.receive(t)
+            for group in self._collectors:
+                group.act(t)
+                group.receive(t)
 
 
 class _Workers:
