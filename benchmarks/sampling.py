@@ -105,7 +105,7 @@ def measure_cpu(n_windows: int) -> dict[str, list[float]]:
 
 
 def build(config, env, agent=None):
-    """A sampler on Pong or whatever ``env`` is, closed at the end of the block; a policy that costs nothing by default."""
+    """A sampler, closed at the end of the block; its policy costs nothing unless another is given."""
     from rlcli.envs.probe import probe
     from rlcli.samplers.setup import SamplerSetup
 
