@@ -116,7 +116,7 @@ def serve_envs(
                 purpose=made.purpose,
                 spec=parts.spec,
                 pulse=pulse,
-                # an evaluation is the same whatever was lost
+                # an evaluation env that was lost begins again with the games that it had at first
                 incarnation=parts.incarnation + incarnation if made.purpose == Purpose.ENV else 0,
             )
             groups[name] = GroupWorker(env, index(memories[name].tree, slice(low, low + len(ids))))

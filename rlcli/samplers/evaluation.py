@@ -53,21 +53,24 @@ class Evaluator:
         episodes: list[Episode] = []
         games: list[Game] = []
         n_steps = row = 0
-        while remaining.any() and row < self._max_steps:
+        while (remaining > 0).any() and row < self._max_steps:
+            playing = remaining > 0
             uniforms = torch.from_numpy(streams.block(1)[0])
             act = self._agent.act(tensors, state, uniforms, env_ids=env.env_ids, step=step, explore=False)
-            env.send(as_numpy(act.action), autoreset=remaining > 0)
+            env.send(as_numpy(act.action), autoreset=playing)
             result = env.recv(obs)
             self._refuse_non_finite(result.reward)
             state = restart(act.state, initial, ~result.valid)
+            # an env that has played its games idles; but one that was lost with its worker begins another
+            done = set(np.asarray(env.env_ids)[~playing].tolist())
             ended = self._tracker.step(row, result)
-            episodes += ended[0]
-            games += ended[1]
-            remaining -= result.ended & result.valid
-            n_steps += int(result.valid.sum())
+            episodes += [episode for episode in ended[0] if episode.env_id not in done]
+            games += [game for game in ended[1] if game.env_id not in done]
+            remaining -= result.ended & result.valid & playing
+            n_steps += int((result.valid & playing).sum())
             row += 1
         scores = self._tracker.running_scores
-        cut = [score for score, left in zip(scores, remaining, strict=True) if left]
+        cut = [score for score, left in zip(scores, remaining, strict=True) if left > 0]
         return Evaluation(games=games, episodes=episodes, n_steps=n_steps, cut_scores=cut)
 
     def close(self) -> None:

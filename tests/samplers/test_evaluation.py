@@ -5,6 +5,8 @@ import contextlib
 import numpy as np
 import pytest
 
+from rlcli.core.spec import Step
+from rlcli.samplers.evaluation import build_evaluator
 from tests.sampler_modes import ALL, ONE_OF_EACH, config
 from tests.sampler_probes import WeightAgent, make_setup
 from tests.sampler_probes_parity import ParityConfig
@@ -52,3 +54,28 @@ def test_evaluation_does_not_favour_short_games(n_envs):
         scores = [game.score for game in sampler.evaluate(0).games]
 
     assert np.mean(scores) == 100.0
+
+
+class RestlessEnv:
+    """Env 0 ends a game in each step, though told to idle, as one that was lost with its worker; env 1 after ten."""
+
+    def __init__(self, spec):
+        self.spec, self.env_ids, self.t = spec, (0, 1), 0
+
+    def reset(self, obs_out, seed=None):
+        obs_out[:] = 0
+
+    def send(self, action, autoreset=True):
+        self.t += 1
+
+    def recv(self, obs_out):
+        ended, no = np.array([True, self.t == 10]), np.zeros(2, bool)
+        return Step(np.ones(2, np.float32), np.ones(2), terminated=ended, truncated=no, ended=ended, valid=~no)
+
+
+def test_games_beyond_an_envs_share_do_not_count_and_do_not_keep_the_evaluation_going():
+    setup = make_setup(eval_n_envs=2, eval_n_episodes=2)
+    found = build_evaluator(setup, RestlessEnv(setup.spec)).evaluate(0)
+
+    assert [(0, 1), (1, 10)] == [(game.env_id, game.length) for game in found.games]
+    assert ([], 11) == (found.cut_scores, found.n_steps)
