@@ -174,19 +174,25 @@ class Crew:
             error = outcome
 
     def close(self) -> None:
-        """End the workers: ask, wait, then kill. Safe to call twice."""
-        atexit.unregister(self.close)
-        for rank in range(len(self._processes)):
-            self.post(rank, Request("close"))
-        deadline = time.monotonic() + self._policy.close_s
-        for process in self._processes:
-            if process is not None and process.pid is not None:
-                process.join(max(0.0, deadline - time.monotonic()))
-        for rank in range(len(self._processes)):
-            self._end(rank)
-        self._selector.close()
-        self._watched = []
-        self._pulses.close()
+        """End the workers: ask, wait, then kill. Safe to call twice.
+
+        A signal may cut the waiting short, never the killing: a worker that is left would keep this process from
+        ending, since multiprocessing waits for it at exit.
+        """
+        try:
+            for rank in range(len(self._processes)):
+                self.post(rank, Request("close"))
+            deadline = time.monotonic() + self._policy.close_s
+            for process in self._processes:
+                if process is not None and process.pid is not None:
+                    process.join(max(0.0, deadline - time.monotonic()))
+        finally:
+            for rank in range(len(self._processes)):
+                self._end(rank)
+            self._selector.close()
+            self._watched = []
+            self._pulses.close()
+            atexit.unregister(self.close)  # last: until here a close that was cut short is done again at exit
 
     def _launch(self, rank: int) -> None:
         self._pulses.tree[rank] = (0, 0, -1)

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import re
 import signal
+import threading
 import time
 
 import pytest
@@ -309,3 +310,26 @@ def test_process_of_an_async_sampler_is_told_with_its_start_method():
         pass
 
     assert ["sampling in a process of its own (fork), inner sampler: serial"] == said
+
+
+def test_close_that_a_second_ctrl_c_cuts_short_leaves_no_worker():
+    # One that is left would keep the process from ending: multiprocessing waits for it at exit.
+    before = children()
+
+    def second_ctrl_c(number, frame):
+        raise KeyboardInterrupt
+
+    handler = signal.signal(signal.SIGUSR1, second_ctrl_c)
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1))
+    try:
+        sampler = config("gpu", start_method="fork").build(setup(FaultConfig(), []))
+        for process in children() - before:
+            process.suspend()  # does not hear that it is to end, so that close waits
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            sampler.close()
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGUSR1, handler)
+
+    assert children() <= before
