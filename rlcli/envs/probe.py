@@ -12,6 +12,7 @@ import numpy.typing as npt
 from rlcli.core.errors import ConfigError, EnvError, RlcliError
 from rlcli.core.rng import Purpose, generator, integer_seed
 from rlcli.core.spec import EnvSpec
+from rlcli.core.stop import Stopped
 from rlcli.envs.gym import (
     action_converter,
     checked_reset,
@@ -130,7 +131,7 @@ def _note_bounds(space: gymnasium.spaces.Box, value: npt.NDArray[Any], notes: di
 def _call(what: str, function: Callable[[], Any]) -> Any:
     try:
         return function()
-    except RlcliError:
+    except (RlcliError, Stopped):  # Stopped is a SystemExit too, but ours
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise EnvError(f"{what} raised {type(error).__name__}: {error}") from error

@@ -15,6 +15,7 @@ from rlcli.core.errors import ConfigError, EnvError
 from rlcli.core.pulse import Doing, Pulse
 from rlcli.core.rng import Purpose, generator, integer_seed
 from rlcli.core.spec import EnvSpec, Step
+from rlcli.core.stop import Stopped
 from rlcli.envs.gym import Outcome, action_converter, checked_reset, checked_step, random_action, write_obs
 from rlcli.envs.probe import probe
 
@@ -178,7 +179,9 @@ class InProcessVectorEnv:
         self._pulse.doing(Doing.BUILD, self.env_ids[i])
         try:
             self._envs.append(config.build())
-        except Exception as error:
+        except Stopped:  # a SystemExit too, but ours
+            raise
+        except (Exception, SystemExit) as error:
             self.close()
             if isinstance(error, ConfigError):
                 raise
@@ -193,7 +196,9 @@ class InProcessVectorEnv:
             write_obs(obs_out, i, checked_reset(env, seed))
             if seed is not None:
                 env.action_space.seed(seed)
-        except Exception as error:
+        except Stopped:  # a SystemExit too, but ours
+            raise
+        except (Exception, SystemExit) as error:
             raise self._located(error, i, "reset()") from error
         self._pulse.doing(Doing.STEP)
         self._seeded[i] = True
@@ -205,7 +210,9 @@ class InProcessVectorEnv:
         try:
             got = checked_step(self._envs[i], self._convert(action))
             write_obs(obs_out, i, got.obs)
-        except Exception as error:
+        except Stopped:  # a SystemExit too, but ours
+            raise
+        except (Exception, SystemExit) as error:
             raise self._located(error, i, "step()") from error
         if self._beat is not None:
             self._beat()
@@ -234,7 +241,7 @@ class InProcessVectorEnv:
         out.reward[i] = out.raw_reward[i] = 0
         out.terminated[i] = out.truncated[i] = out.ended[i] = out.valid[i] = False
 
-    def _located(self, error: Exception, i: int, what: str) -> EnvError:
+    def _located(self, error: BaseException, i: int, what: str) -> EnvError:
         message = error.message if isinstance(error, EnvError) else f"{what} raised {type(error).__name__}: {error}"
         return EnvError(message, self.env_ids[i], self._n_steps[i])
 

@@ -81,8 +81,7 @@ class Evaluator:
         finite = np.isfinite(reward)
         if not finite.all():
             b = int(np.flatnonzero(~finite)[0])
-            what = f"evaluation: reward is {reward[b]}, must be finite"
-            raise EnvError(what, self._env.env_ids[b])
+            raise EnvError(f"evaluation env {self._env.env_ids[b]}: reward is {reward[b]}, must be finite")
 
 
 def n_evaluation_envs(setup: SamplerSetup) -> int:

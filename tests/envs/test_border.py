@@ -1,9 +1,11 @@
 import pickle
+import sys
 
 import numpy as np
 import pytest
 
 from rlcli.core.errors import EnvError
+from rlcli.core.stop import Stopped
 from rlcli.envs.probe import probe
 from rlcli.envs.vector import InProcessVectorEnv
 from tests.envs.rolling import roll
@@ -240,3 +242,23 @@ def test_spec_survives_pickling():
 
     assert copy.observation_space == spec.observation_space
     assert copy.notes == spec.notes
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_an_env_that_exits_the_program_is_a_fault_of_the_run_not_its_end(code):
+    env = InProcessVectorEnv(IndexConfig(), [3], seed=0)
+    env._envs[0].step = lambda action: sys.exit(code)
+
+    with pytest.raises(EnvError, match=rf"^env 3, step 1: step\(\) raised SystemExit: {code}$"):
+        roll(env, 1)
+
+
+def test_a_stop_that_reaches_an_env_in_its_step_stays_one():
+    def step(action):
+        raise Stopped
+
+    env = InProcessVectorEnv(IndexConfig(), [3], seed=0)
+    env._envs[0].step = step
+
+    with pytest.raises(Stopped):
+        roll(env, 1)

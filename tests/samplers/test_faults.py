@@ -268,7 +268,7 @@ def test_reward_or_observation_that_is_not_finite_names_env_and_step(mode, fault
 def test_reward_that_is_not_finite_ends_an_evaluation(mode):
     error = failure_of(mode, FaultConfig("nan reward", at=4, victims=EVAL_ENV_1), evaluate)
 
-    assert "env 1: evaluation: reward is nan, must be finite" in str(error)
+    assert "evaluation env 1: reward is nan, must be finite" in str(error)
 
 
 # environments that take liberties
