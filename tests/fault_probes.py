@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 import time
 from dataclasses import asdict, dataclass
@@ -72,6 +73,8 @@ class FaultEnv(gymnasium.Env):
             reward = self.bad_value
         elif spoiled == "obs":
             obs[3] = self.bad_value
+        elif spoiled == "space":
+            obs = np.append(obs, self.bad_value)
         return obs, reward, over and self.dies, over and not self.dies, {}
 
     def close(self):
@@ -124,10 +127,12 @@ FAULTS = {
     "exit but leave a child": _exit_but_leave_a_child,
     "kill": lambda env: os.kill(os.getpid(), signal.SIGKILL),
     "hang": lambda env: time.sleep(3600),
+    "hold the interpreter": lambda env: re.match(r"(a+)+$", "a" * 40 + "b"),  # one call, hours long
     "sleep": lambda env: time.sleep(env.sleep_s),
     "nan reward": _bad(float("nan"), "reward"),
     "inf reward": _bad(float("-inf"), "reward"),
     "nan obs": _bad(float("nan"), "obs"),
+    "long obs": _bad(0.0, "space"),
 }
 
 

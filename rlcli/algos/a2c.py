@@ -97,6 +97,19 @@ class A2C:
         """Take over Adam's moments."""
         self._optimizer.load_state_dict(state)
 
+    def progress(self) -> dict[str, Any]:
+        """Counters."""
+        return {"n_updates": self.n_updates, "n_consumed": self.n_consumed}
+
+    def load_progress(self, state: Mapping[str, Any], step: int) -> None:
+        """Go on counting."""
+        self.n_updates, self.n_consumed = state["n_updates"], state["n_consumed"]
+
+    @property
+    def replay(self) -> None:
+        """There is none."""
+        return None
+
     def close(self) -> None:
         """Nothing to free."""
 

@@ -57,6 +57,7 @@ class DQN:
         self._device = device
         self._owed = 0.0  # gradient steps due by the replay ratio; the fraction is carried over
         self._ready = False
+        self._refilled_at = 0
         self.n_updates = 0
         self.n_consumed = 0
 
@@ -66,7 +67,7 @@ class DQN:
         metrics: dict[str, list[float]] = {name: [] for name in self.metrics}
         batch_size = self._config.batch_size
         self._ready = self._ready or self._replay.can_sample(batch_size)
-        if step < self._config.min_steps_learn or not self._ready:
+        if step < max(self._config.min_steps_learn, self._refilled_at) or not self._ready:
             return metrics
         self._owed += int(samples.valid.sum()) * self._config.replay_ratio / batch_size
         while self._owed >= 1.0:
@@ -94,6 +95,28 @@ class DQN:
     def load_optimizer_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over Adam's moments."""
         self._optimizer.load_state_dict(state)
+
+    def progress(self) -> dict[str, Any]:
+        """Counters, and what the replay ratio still owes."""
+        return {
+            "n_updates": self.n_updates,
+            "n_consumed": self.n_consumed,
+            "owed": self._owed,
+            "ready": self._ready,
+            "refilled_at": self._refilled_at,
+        }
+
+    def load_progress(self, state: Mapping[str, Any], step: int) -> None:
+        """Go on; where the replay comes empty, it is first filled as at the start of a run, by the loaded policy."""
+        self.n_updates, self.n_consumed = state["n_updates"], state["n_consumed"]
+        self._owed, self._ready, self._refilled_at = state["owed"], state["ready"], state["refilled_at"]
+        if not len(self._replay):
+            self._ready, self._refilled_at = False, step + self._config.min_steps_learn if step else 0
+
+    @property
+    def replay(self) -> Replay:
+        """The transitions learned from."""
+        return self._replay
 
     def close(self) -> None:
         """Free the replay."""

@@ -37,7 +37,11 @@ class DQNConfig:
     n_step_return: int = option(1, "Rewards in a target before the bootstrap.", ge=1)
     delta_clip: float | None = option(1.0, "Huber's delta on the TD error; null: squared error.", gt=0)
     double_dqn: bool = option(False, "Choose the next action with the online network (van Hasselt 2016).")
-    dueling: bool = option(False, "Separate heads for value and advantage (Wang 2016).")
+    dueling: bool = option(
+        False,
+        "Two streams, each with a dense layer of its own, for value and advantage (Wang 2016).",
+        at_resume="locked",
+    )
 
     def spec_problems(self, spec: EnvSpec) -> list[str]:
         """Why an environment does not suit, empty if it does; imports no torch."""
@@ -58,7 +62,9 @@ class DQNConfig:
         from rlcli.agents.q import QAgent
         from rlcli.models.heads import QNetwork
 
-        trunk = context.model.build(context.spec.observation_space)
+        # A model from outside need not know of streams; they are then single layers on its features.
+        build = getattr(context.model, "build_for_streams", None) if self.dueling else None
+        trunk = (build or context.model.build)(context.spec.observation_space)
         model = QNetwork(trunk, context.spec.n_actions, self.dueling)
         return QAgent(model, context.epsilon, context.n_envs)
 

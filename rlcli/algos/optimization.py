@@ -63,8 +63,35 @@ class Optimizer:
         return self.adam.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Adam's moments from a file; the settings (learning rate, epsilon) stay those of this run."""
+        """Adam's moments from a file; the settings (learning rate, epsilon, fused) stay those of this run.
+
+        Args:
+            state: As `state_dict` gives it, from any torch and any Adam: of its groups only ``params`` is read, a
+                ``step`` may be a number, and what only another Adam has (amsgrad's maximum) is left out.
+
+        Raises:
+            ValueError: It belongs to other parameters.
+        """
         settings = [{k: v for k, v in group.items() if k != "params"} for group in self.adam.param_groups]
-        self.adam.load_state_dict(dict(state))
-        for group, own in zip(self.adam.param_groups, settings, strict=True):
-            group.update(own)
+        groups = [
+            {**own, "params": list(given["params"])} for own, given in zip(settings, state["param_groups"], strict=True)
+        ]
+        ids = [i for group in groups for i in group["params"]]
+        pairs = zip(ids, self._parameters, strict=True)
+        moments = {i: _moments(state["state"][i], parameter) for i, parameter in pairs if i in state["state"]}
+        # torch decides by the groups it loads, not by its own, whether `step` goes to the parameters' device
+        self.adam.load_state_dict({"state": moments, "param_groups": groups})
+
+
+def _moments(given: Mapping[str, Any], parameter: Tensor) -> dict[str, Tensor]:
+    """A parameter's state, laid out in memory as the parameter is.
+
+    A file holds it in the order of its indices; the fused Adam goes through parameter, gradient and moments in the
+    order of their memory, and would mix up the moments of a convolution with its channels last.
+    """
+    moments = {"step": torch.as_tensor(given["step"], dtype=torch.float32)}
+    for name in ("exp_avg", "exp_avg_sq"):
+        if given[name].shape != parameter.shape:
+            raise ValueError(f"{name} has shape {tuple(given[name].shape)}, its parameter {tuple(parameter.shape)}")
+        moments[name] = torch.empty_like(parameter.detach()).copy_(given[name])
+    return moments

@@ -41,6 +41,8 @@ class Request:
     """Folders of -cd, absolute."""
     config_name: str = "train"
     multirun: bool = False
+    resume_run: str | None = None
+    """Value of --resume that is no file: a run to go on with."""
     help: bool = False
     version: bool = False
     show: list[str] = field(default_factory=list)
@@ -126,7 +128,13 @@ def _apply_flag(name: str, value: str, request: Request) -> None:
     elif name == "--config-dir":
         request.config_dirs.append(_folder(value))
     elif name == "--resume":
-        request.overrides.append(f"resume={quoted(str(Path(value).expanduser().absolute()))}")
+        path = Path(value).expanduser().absolute()
+        if path.is_file() or (path.suffix == ".pkl" and not path.is_dir()):
+            request.overrides.append(f"resume={quoted(str(path))}")
+        elif request.resume_run is not None:
+            raise ConfigError("--resume: given twice")
+        else:
+            request.resume_run = value
     else:
         request.show += [name, value] if value else [name]
 

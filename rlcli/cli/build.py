@@ -8,22 +8,28 @@ import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rlcli.cli import failure
+from rlcli.cli import checkpointing
 from rlcli.cli.config import RunConfig, as_dict
+from rlcli.cli.ending import say_how_to_go_on
+from rlcli.cli.going_on import Build, GoingOn, load_newest, note_in_history
+from rlcli.core.duration import seconds
 from rlcli.core.errors import ConfigError
 from rlcli.core.pickling import pickled
 from rlcli.core.spec import EnvSpec
 from rlcli.core.stop import Stopped, StopSignals
 from rlcli.envs.config import evaluation_config, short_name
 from rlcli.envs.probe import probe
+from rlcli.record.folder import claimed
 
 if TYPE_CHECKING:
     from rlcli.core.context import BuildContext
     from rlcli.core.protocols import Agent, Algo, Sampler
+    from rlcli.record.checkpoint import Loaded
     from rlcli.record.console import Console
     from rlcli.record.run_record import RunRecord
+    from rlcli.runner import RunnerOptions
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,8 @@ def preflight(config: RunConfig) -> Preflight:
     """
     spec = probe(config.env, config.seed)
     n_envs = config.sampler.batch_B
-    problems = [*_sampler_problems(config), *config.algo.spec_problems(spec)]
-    notes = [*spec.notes, *config.algo.notes(config.n_steps)]
+    problems = [*_sampler_problems(config), *config.algo.spec_problems(spec), *checkpointing.problems(config, spec)]
+    notes = [*spec.notes, *config.algo.notes(config.n_steps), *checkpointing.notes(config, spec)]
     if config.replay is not None:
         problems += [f"replay.{line}" for line in config.replay.memory_problems(spec, n_envs)]
         notes.append(config.replay.describe(spec, n_envs))
@@ -71,7 +77,13 @@ def _sampler_problems(config: RunConfig) -> list[str]:
     return problems
 
 
-def run(config: RunConfig, checked: Preflight, argv: Sequence[str], signals: StopSignals) -> Path:
+def run(
+    config: RunConfig,
+    checked: Preflight,
+    argv: Sequence[str],
+    signals: StopSignals,
+    going_on: GoingOn | None = None,
+) -> Path:
     """Build and run; gives the run folder.
 
     Args:
@@ -79,12 +91,35 @@ def run(config: RunConfig, checked: Preflight, argv: Sequence[str], signals: Sto
         checked: What `preflight` gave for it.
         argv: The command line, for command.txt.
         signals: Tells when to stop.
+        going_on: The run to go on with; None begins a new one.
 
     Raises:
-        ConfigError: before the run folder is made.
+        ConfigError: before the run folder is made, or anything in it is changed.
         RlcliError: of the run itself.
         KeyboardInterrupt, Stopped: a signal ended the run.
     """
+    config, build = _prepared(config, checked)
+    with contextlib.ExitStack() as claim:
+        if going_on is not None:
+            claim.enter_context(claimed(going_on.folder))
+        parts = _parts(config, checked, build, going_on)
+        with _closed(parts.algo, signals):
+            signals.raise_if_requested()  # an environment or a library being loaded may have swallowed one
+            with signals.deferred():
+                if going_on is None:
+                    folder = _make_folder(config, argv)
+                    claim.enter_context(claimed(folder))
+                else:
+                    folder = going_on.folder
+                    _describe_anew(config, going_on, parts, argv)
+                with _recording(config, folder, parts) as record:
+                    _train(config, checked.spec, parts, record, signals)
+    signals.raise_if_requested()
+    return folder
+
+
+def _prepared(config: RunConfig, checked: Preflight) -> tuple[RunConfig, Build]:
+    """The configuration with device and threads decided, and what makes agent and algorithm anew, always the same."""
     _let_idle_threads_rest(config)
     import torch
 
@@ -94,22 +129,79 @@ def run(config: RunConfig, checked: Preflight, argv: Sequence[str], signals: Sto
     config = replace(config, device=_device(config.device), torch_threads=threads)
     _refuse_fork_beside_cuda(config)
     torch.set_num_threads(threads)
-    torch.manual_seed(integer_seed(config.seed, Purpose.INIT))
-    context = _context(config, checked.spec)
-    agent = config.algo.build_agent(context)
-    agent.to(context.device)
-    algo = config.algo.build(context, agent)
-    with _closed(algo, signals):
-        notes = list(checked.notes)
-        if config.resume is not None:
-            notes.append(_warm_start(config.resume, agent, algo, context.device))
-        signals.raise_if_requested()  # an environment or a library being loaded may have swallowed one
-        with signals.deferred():
-            folder = _make_folder(config, argv)
-            with _recording(config, folder, algo) as record:
-                _train(config, checked.spec, agent, algo, record, notes, signals)
-    signals.raise_if_requested()
-    return folder
+
+    def build() -> tuple[Agent, Algo]:
+        torch.manual_seed(integer_seed(config.seed, Purpose.INIT))
+        context = _context(config, checked.spec)
+        agent = config.algo.build_agent(context)
+        agent.to(context.device)
+        return agent, config.algo.build(context, agent)
+
+    return config, build
+
+
+@contextlib.contextmanager
+def in_memory(config: RunConfig, checked: Preflight, signals: StopSignals) -> Iterator[tuple[Agent, Algo, Sampler]]:
+    """The parts of a run as it begins, without anything on disk."""
+    from rlcli.record.console import Console
+
+    config, build = _prepared(config, checked)
+    parts = _parts(replace(config, checkpoint_interval_steps=0), checked, build, None)
+    with _closed(parts.algo, signals), Console(None, "quiet") as console:
+        sampler = _build_sampler(config, checked.spec, parts.agent, console)
+        with _closed(sampler, signals):
+            yield parts.agent, parts.algo, sampler
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a run is made of before it has a sampler."""
+
+    agent: Agent
+    algo: Algo
+    checkpoint: Loaded | None
+    """From which it goes on."""
+    exact_envs: bool
+    notes: tuple[str, ...]
+    """Lines for the user."""
+
+
+def _parts(config: RunConfig, checked: Preflight, build: Build, going_on: GoingOn | None) -> _Parts:
+    from rlcli.cli import warm_start
+
+    exact_envs, lines = checkpointing.envs_are_exact(config, checked.spec)
+    notes = [*checked.notes, *lines]
+    if going_on is None:
+        agent, algo = build()
+        checkpoint = None
+    else:
+        notes += going_on.notes
+        agent, algo, checkpoint = load_newest(going_on, build, notes)
+    try:
+        if config.resume is not None and checkpoint is None:
+            notes += warm_start.start_from(
+                config.resume, agent, algo, config.device, optimizer=config.resume_optimizer, keys=config.resume_keys
+            )
+    except BaseException:
+        algo.close()
+        raise
+    if checkpoint is not None:
+        state = checkpoint.state
+        notes.append(f"goes on from step {state['step']:,}, iteration {state['itr']:,} ({checkpoint.path})")
+        if algo.replay is not None and checkpoint.replay_state is None and state["step"]:
+            notes.append(
+                "the checkpoint has no replay: it is filled anew with the loaded policy before learning goes on"
+            )
+    return _Parts(agent, algo, checkpoint, exact_envs, tuple(notes))
+
+
+def _describe_anew(config: RunConfig, going_on: GoingOn, parts: _Parts, argv: Sequence[str]) -> None:
+    from rlcli.record.description import write_description
+
+    step = 0 if parts.checkpoint is None else parts.checkpoint.step
+    note_in_history(going_on.folder, going_on, step, argv)
+    if going_on.changes:
+        write_description(going_on.folder, as_dict(config), None)
 
 
 def _context(config: RunConfig, spec: EnvSpec) -> BuildContext:
@@ -166,33 +258,6 @@ def _refuse_fork_beside_cuda(config: RunConfig) -> None:
         )
 
 
-def _warm_start(path: str, agent: Agent, algo: Algo, device: str) -> str:
-    """Load a snapshot's weights and optimizer; counters stay at zero. Gives a line for the user."""
-    from rlcli.core.errors import SnapshotError
-    from rlcli.record.snapshot import read_snapshot, state_mismatches
-
-    try:
-        snapshot = read_snapshot(path, device)
-    except SnapshotError as error:
-        raise ConfigError(f"resume: {error}") from error
-    parts: list[tuple[str, Any, Any]] = [
-        ("agent", agent.state_dict(), snapshot["agent_state_dict"]),
-        ("algo", algo.state_dict(), snapshot["algo_state_dict"]),
-    ]
-    mismatches = [m for name, own, given in parts for m in state_mismatches(own, given, name)]
-    if mismatches:
-        made = snapshot["config"]
-        kinds = f"made by algo={made['algo']['kind']}, env={made['env']['kind']}"
-        raise ConfigError([f"resume: {path} does not fit this run ({kinds}):", *(f"  {m}" for m in mismatches)])
-    agent.load_state_dict(snapshot["agent_state_dict"])
-    algo.load_state_dict(snapshot["algo_state_dict"])
-    algo.load_optimizer_state_dict(snapshot["optimizer_state_dict"])
-    return (
-        f"started from {path} (iteration {snapshot['itr']:,}, {snapshot['cum_steps']:,} steps): weights and optimizer "
-        "state; step counters, schedules and replay begin anew"
-    )
-
-
 def _make_folder(config: RunConfig, argv: Sequence[str]) -> Path:
     from rlcli.record.description import write_description
     from rlcli.record.folder import create_run_folder
@@ -204,78 +269,82 @@ def _make_folder(config: RunConfig, argv: Sequence[str]) -> Path:
 
 
 @contextlib.contextmanager
-def _recording(config: RunConfig, folder: Path, algo: Algo) -> Iterator[RunRecord]:
+def _recording(config: RunConfig, folder: Path, parts: _Parts) -> Iterator[RunRecord]:
+    from rlcli.record.checkpoint import Checkpoints
     from rlcli.record.console import Console
     from rlcli.record.csv_log import CsvLog
+    from rlcli.record.hashes import HashLog
     from rlcli.record.run_record import RunRecord
     from rlcli.record.snapshot import Snapshots
     from rlcli.record.stats import RunStats
 
     stats = RunStats(
         config.logger.trajectory_window,
-        algo.metrics,
-        list(algo.scalars(0)),
+        parts.algo.metrics,
+        list(parts.algo.scalars(0)),
         bool(config.eval.interval_steps),
         policy_lag=config.sampler.off_policy_only,
     )
-    snapshots = Snapshots(folder, config.snapshot_mode, config.snapshot_gap)
+    snapshots = Snapshots(folder, config.snapshot_mode, config.snapshot_gap, config.snapshot_best)
+    hashes = HashLog(folder, config.hash_iterations)
+    checkpoints = None
+    if config.checkpoint_interval_steps:
+        checkpoints = Checkpoints(folder, parts.algo.replay if config.checkpoint_replay else None)
+    rows = None
+    if (checkpoint := parts.checkpoint) is not None:
+        stats.load_state(checkpoint.state["stats"])
+        hashes.cut(checkpoint.state["itr"])
+        rows = checkpoint.rows
+        if checkpoints is not None:
+            checkpoints.note_loaded(checkpoint)
+    elif (folder / "progress.csv").exists():
+        rows = ""  # a run that begins again, for it had not come to its first checkpoint
+        hashes.cut(0)
     with (
-        contextlib.closing(CsvLog(folder / "progress.csv", stats.columns)) as csv,
+        contextlib.closing(CsvLog(folder / "progress.csv", stats.columns, rows)) as csv,
         Console(folder / "debug.log", config.logger.ui) as console,
     ):
         console.say(f"run folder: {folder}")
         try:
-            yield RunRecord(stats, csv, console, snapshots, as_dict(config))
+            yield RunRecord(stats, csv, console, snapshots, hashes, checkpoints, as_dict(config))
         except BaseException as error:
             error.run_dir = folder  # type: ignore[attr-defined]  # tells the command line where the traceback belongs
-            _say_how_to_go_on(console, folder, error)
+            say_how_to_go_on(console, folder, error)
             raise
         console.say(f"done: {folder}")
 
 
-def _say_how_to_go_on(console: Console, folder: Path, error: BaseException) -> None:
-    saved = sorted(folder.glob("*.pkl"), key=lambda path: path.stat().st_mtime)
-    console.say(_how_it_ended(error))
-    console.say(
-        f"last snapshot: {saved[-1]} (start from it: the same command with --resume {saved[-1]})"
-        if saved
-        else "no snapshot had been saved"
-    )
-    console.say(f"run folder: {folder}")
+def _train(config: RunConfig, spec: EnvSpec, parts: _Parts, record: RunRecord, signals: StopSignals) -> None:
+    from rlcli.runner import Runner
 
-
-def _how_it_ended(error: BaseException) -> str:
-    where = "".join(f" {note}" for note in failure.notes(error))
-    if isinstance(error, KeyboardInterrupt):
-        return f"interrupted{where}"
-    if isinstance(error, Stopped):
-        return f"{error}{where}"
-    return f"the run ended early{where}: {type(error).__name__}: {error}"
-
-
-def _train(
-    config: RunConfig,
-    spec: EnvSpec,
-    agent: Agent,
-    algo: Algo,
-    record: RunRecord,
-    notes: Sequence[str],
-    signals: StopSignals,
-) -> None:
-    from rlcli.runner import Runner, RunnerOptions
-
-    for note in notes:
+    for note in parts.notes:
         record.console.say(note)
     record.console.say(f"learning on {config.device} with {config.torch_threads} torch threads, seed {config.seed}")
-    options = RunnerOptions(config.n_steps, config.log_interval_steps, config.eval.interval_steps)
-    runner = Runner(agent, algo, record, options, signals)
-    sampler = signals.unless_stopped(0.0, lambda: _build_sampler(config, spec, agent, record.console))
+    runner = Runner(parts.agent, parts.algo, record, _runner_options(config, parts), signals)
+    if parts.checkpoint is not None:
+        runner.load(parts.checkpoint.state)
+    sampler = signals.unless_stopped(0.0, lambda: _build_sampler(config, spec, parts.agent, record.console))
     if sampler is not None:
         with _closed(sampler, signals):
             runner.run(sampler)
-    elif signals.requested == signal.SIGTERM:
+    elif signals.requested != signal.SIGINT:
         runner.save()  # a scheduler that starts the job again can start it from here
     signals.raise_if_requested()
+
+
+def _runner_options(config: RunConfig, parts: _Parts) -> RunnerOptions:
+    from rlcli.runner import RunnerOptions
+
+    return RunnerOptions(
+        n_steps=config.n_steps,
+        log_interval_steps=config.log_interval_steps,
+        eval_interval_steps=config.eval.interval_steps,
+        checkpoint_interval_steps=config.checkpoint_interval_steps,
+        seed=config.seed,
+        exact_envs=parts.exact_envs,
+        max_time_s=None if config.max_time is None else seconds(config.max_time),
+        max_time=config.max_time or "",
+    )
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 from rlcli.cli import schema, suggest, user_code
 from rlcli.cli.convert import Report, Unknown, show, to_dataclass
+from rlcli.core.duration import seconds
 from rlcli.core.errors import ConfigError, did_you_mean
 from rlcli.core.options import option, range_problems
 from rlcli.register import GROUPS
@@ -37,7 +39,7 @@ class EvalConfig:
 class RunConfig:
     """Everything about a run. The groups hold config dataclasses of their own rooms."""
 
-    seed: int = option(0, "Every random number of the run hangs on it.", ge=0)
+    seed: int = option(0, "Every random number of the run hangs on it.", ge=0, at_resume="locked")
     n_steps: int = option(10_000_000, "Budget of the run, env steps (agent decisions over all environments).", ge=1)
     log_interval_steps: int = option(10_000, "Env steps between two rows of progress.csv.", ge=1)
     snapshot_mode: str = option(
@@ -47,13 +49,46 @@ class RunConfig:
         choices=("none", "last", "all", "gap", "last_gap"),
     )
     snapshot_gap: int = option(10, "Rows of progress.csv between two kept snapshots.", ge=1)
-    name: str | None = option(None, "Name of the run: runs/<name>/ instead of runs/<algo>-<env>/.")
-    run_dir: str | None = option(None, "The run folder itself; must be empty or not exist (-m: PATH/<job number>).")
+    snapshot_best: bool = option(
+        False, "Also keep best.pkl: the weights of the evaluation with the highest mean score of whole games."
+    )
+    checkpoint_interval_steps: int = option(
+        100_000,
+        "Env steps between two checkpoints, from which `rlcli resume` goes on exactly; the last two are kept. One is "
+        "also written at the end and at a signal. 0: none at all.",
+        ge=0,
+    )
+    checkpoint_replay: bool = option(
+        True, "Whether checkpoints hold the replay; if not, a resumed run first fills it anew with the loaded policy."
+    )
+    max_time: str | None = option(
+        None, "Wall time, such as 1h30m, after which the run writes a checkpoint and ends with exit code 3."
+    )
+    hash_iterations: int = option(
+        10,
+        "First iterations whose samples and weights are hashed into hashes.jsonl, for `rlcli verify`; 0: none.",
+        ge=0,
+    )
+    name: str | None = option(None, "Name of the run: runs/<name>/ instead of runs/<algo>-<env>/.", at_resume="locked")
+    run_dir: str | None = option(
+        None, "The run folder itself; must be empty or not exist (-m: PATH/<job number>).", at_resume="locked"
+    )
     device: str = option("auto", "Where learning runs: cpu, cuda, cuda:N; auto: cuda if there is one.")
     torch_threads: int | None = option(
         None, "Threads of the learner on the CPU; null: torch's own number for images, 1 for small networks.", ge=1
     )
-    resume: str | None = option(None, "A params.pkl or itr_<N>.pkl to start from; or write --resume FILE.")
+    resume: str | None = option(
+        None,
+        "A params.pkl or itr_<N>.pkl, or one of rlpyt's DQN agents, to start from; or write --resume FILE.",
+        at_resume="locked",
+    )
+    resume_optimizer: bool = option(True, "Whether the file's optimizer state is taken too.", at_resume="locked")
+    resume_keys: list[str] | None = option(
+        None,
+        "Take only the parameters whose names match one of these patterns: resume_keys=[trunk.*] for another number "
+        "of actions; null: all, and they must fit.",
+        at_resume="locked",
+    )
     imports: list[str] = option([], "Your own modules, imported first: imports=[my_package].")
     eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
     env: Any = option(None, "The task.")
@@ -71,8 +106,21 @@ class RunConfig:
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
             found.append(f"device: {self.device!r} is not allowed, must be auto, cpu, cuda or cuda:N")
         if self.resume is not None and not Path(self.resume).is_file():
-            found.append(f"resume: there is no file {self.resume!r}")
+            found.append(_no_file(self.resume))
+        if self.max_time is not None:
+            try:
+                seconds(self.max_time)
+            except ValueError as error:
+                found.append(f"max_time: {error}")
+        if self.snapshot_best and not self.eval.interval_steps:
+            found.append("snapshot_best: needs evaluations, give eval.interval_steps")
         return found
+
+
+def _no_file(path: str) -> str:
+    if Path(path).is_dir():
+        return f"resume: {path!r} is a folder; to go on with a run: rlcli resume {shlex.quote(path)}"
+    return f"resume: there is no file {path!r}"
 
 
 def root_defaults() -> dict[str, Any]:

@@ -6,12 +6,12 @@ import re
 import traceback
 from pathlib import Path
 
-from rlcli.core.errors import ConfigError, EnvError, RlcliError, WorkerError
+from rlcli.core.errors import ConfigError, EnvError, InexactError, RlcliError, SnapshotError, WorkerError
 
 LOG_FILE = "debug.log"
 
-_FINDINGS = (EnvError.__name__, ConfigError.__name__)
-"""How the reason of a worker's failure begins where an environment or a request broke a rule."""
+_FINDINGS = tuple(f"{kind.__name__}: " for kind in (EnvError, ConfigError, SnapshotError, InexactError, RlcliError))
+"""How the reason of a worker's failure begins where rlcli raised it on purpose, with a message that says all."""
 
 _PACKAGE = re.escape(str(Path(__file__).resolve().parents[1]))
 _OURS = re.compile(rf"{_PACKAGE}[\\/]|<frozen |.*[\\/](hydra|omegaconf|multiprocessing|gymnasium)[\\/]")

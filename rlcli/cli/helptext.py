@@ -14,6 +14,11 @@ from rlcli.core.options import rule
 
 VERBS = {
     "train": "train an agent; -m trains many",
+    "resume": "go on with a run that was stopped or killed, exactly",
+    "eval": "play whole games with a saved agent: mean, std, a line in evaluations.csv",
+    "play": "watch a saved agent, in a window or as a video",
+    "export": "a saved agent's policy as a file that runs without rlcli",
+    "verify": "run a run's first iterations again and say where it differs",
     "list": "list algos, envs, samplers, experiments and so on",
 }
 """Verb -> what it does."""
@@ -24,14 +29,18 @@ verbs:
 {verbs}
 
 rlcli train --help   options, keys, flags, examples
+rlcli <verb> --help  what another verb takes
 rlcli --version      version
 
 examples:
   rlcli train experiment=quickstart
   rlcli train algo=dqn sampler=cpu env=atari env.game=breakout
+  rlcli resume last n_steps=2e6
+  rlcli eval last --episodes 100
   rlcli list envs
 
-exit codes: 0 done, 1 the run failed, 2 the request cannot be met, 3 stopped by SIGTERM, 130 interrupted (Ctrl-C)
+exit codes: 0 done, 1 the run failed, 2 the request cannot be met, 3 stopped (SIGTERM,
+SIGUSR1, max_time), 130 interrupted (Ctrl-C)
 """
 
 _TRAIN = """usage: rlcli train [group=option ...] [key=value ...] [flags]
@@ -45,6 +54,7 @@ top-level keys:
 flags:
   -m               one job for each combination of the values: rlcli train -m seed=1,2 algo=dqn,a2c
   --resume FILE    start from a params.pkl or itr_<N>.pkl: weights and optimizer state, counters from zero
+  --resume RUN     go on with a run: the same as rlcli resume RUN
   --cfg job        print the composed configuration and check it, run nothing
   --info [WHAT]    what Hydra knows: defaults, searchpath, plugins, ...
   -cd DIR          add a folder of your own YAML files

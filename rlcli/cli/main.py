@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Sequence
+
+_MODULES = {
+    "train": "rlcli.cli.train",
+    "resume": "rlcli.cli.resume",
+    "verify": "rlcli.cli.verify",
+    "eval": "rlcli.cli.evaluate",
+    "play": "rlcli.cli.play",
+    "export": "rlcli.cli.export",
+    "list": "rlcli.cli.listing",
+}
+"""Verb -> the module whose ``command(words)`` does it and gives the exit code."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -14,10 +26,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The words after the program's name; None: those of this process.
 
     Returns:
-        The exit code: 0 done, 1 the run failed, 2 the request cannot be met, 3 stopped by SIGTERM, 130 by SIGINT.
+        The exit code: 0 done, 1 the run failed, 2 the request cannot be met, 3 stopped by SIGTERM, SIGUSR1 or the time
+        limit, 130 by SIGINT.
     """
+    if argv is None:
+        from rlcli.core.stop import whole_program
+
+        with whole_program():
+            return main(sys.argv[1:])
     try:
-        code = _do(list(sys.argv[1:] if argv is None else argv))
+        code = _do(list(argv))
     except BrokenPipeError:  # as in `rlcli list | head`: whoever reads has seen enough
         code = 0
     _flush()
@@ -44,15 +62,10 @@ def _do(words: list[str]) -> int:
     if verb == "--version":
         print(helptext.version())
         return 0
-    if verb == "train":
-        from rlcli.cli import train
-
-        return train.command(words[1:])
-    if verb == "list":
-        from rlcli.cli import listing
-
-        return listing.command(words[1:])
-    return _unknown(verb)
+    if verb not in _MODULES:
+        return _unknown(verb)
+    code: int = importlib.import_module(_MODULES[verb]).command(words[1:])
+    return code
 
 
 def _unknown(verb: str) -> int:

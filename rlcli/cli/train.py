@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,9 +88,13 @@ def run_one(config: RunConfig, words: Sequence[str], signals: StopSignals) -> Pa
         KeyboardInterrupt, Stopped: A signal ended the run.
         Exception: Whatever ended the run.
     """
-    from rlcli.cli import build
+    from rlcli.cli import build, warm_start
 
-    return build.run(config, build.preflight(config), list(words), signals)
+    config, taken = warm_start.adapted(config, warm_start.given_keys(words), config.resume_keys)
+    checked = build.preflight(config)
+    if taken:
+        checked = replace(checked, notes=(*taken, *checked.notes))
+    return build.run(config, checked, list(words), signals)
 
 
 def report(error: ConfigError) -> None:
@@ -106,6 +111,8 @@ def _command(words: Sequence[str], signals: StopSignals) -> int:
         with suppress(BrokenPipeError):  # `rlcli train --help | head`
             print(helptext.version() if request.version else helptext.train(request))
         return DONE
+    if request.resume_run is not None:
+        return _go_on(request, request.resume_run)
     compose.prepare(request)
     if request.show:
         return _show(request)
@@ -114,6 +121,14 @@ def _command(words: Sequence[str], signals: StopSignals) -> int:
         return sweep.run(request, plan, signals, lambda texts, task: _hydra(request, [*texts, "--multirun"], task))
     run_single(plan, ["rlcli", "train", *words], signals)
     return DONE
+
+
+def _go_on(request: Request, run: str) -> int:
+    from rlcli.cli import resume
+
+    if request.multirun or request.show or request.config_dirs or request.config_name != "train":
+        raise ConfigError("--resume RUN: goes on with one run as it is; only key=value may stand beside it")
+    return resume.command([run, *request.overrides])
 
 
 def _show(request: Request) -> int:

@@ -4,6 +4,7 @@ RlcliError
 ├── ConfigError     the user's request cannot be met: one line per problem, exit code 2
 ├── SnapshotError   a snapshot cannot be read or written
 ├── EnvError        an environment raised or broke its own rules
+├── InexactError    an environment's state cannot be saved so that it goes on exactly
 └── WorkerError     a worker process raised, died or was killed
 """
 
@@ -44,15 +45,23 @@ class EnvError(RlcliError):
         env_id: Global id of the environment, or None where it is not known.
         env_step: Number of the step in which it happened, this environment's own and from 1, or None. What happens
             between two steps, in a reset, carries the number of the step before.
+        evaluation: Whether it is an evaluation environment, which have ids of their own.
     """
 
-    def __init__(self, message: str, env_id: int | None = None, env_step: int | None = None) -> None:
-        self.message, self.env_id, self.env_step = message, env_id, env_step
-        where = "" if env_id is None else f"env {env_id}: " if env_step is None else f"env {env_id}, step {env_step}: "
+    def __init__(
+        self, message: str, env_id: int | None = None, env_step: int | None = None, evaluation: bool = False
+    ) -> None:
+        self.message, self.env_id, self.env_step, self.evaluation = message, env_id, env_step, evaluation
+        name = f"evaluation env {env_id}" if evaluation else f"env {env_id}"
+        where = "" if env_id is None else f"{name}: " if env_step is None else f"{name}, step {env_step}: "
         super().__init__(f"{where}{message}")
 
-    def __reduce__(self) -> tuple[type[EnvError], tuple[str, int | None, int | None]]:
-        return type(self), (self.message, self.env_id, self.env_step)
+    def __reduce__(self) -> tuple[type[EnvError], tuple[str, int | None, int | None, bool]]:
+        return type(self), (self.message, self.env_id, self.env_step, self.evaluation)
+
+
+class InexactError(RlcliError):
+    """Something cannot be saved so that it would go on exactly; the message says what and why."""
 
 
 class WorkerError(RlcliError):
@@ -75,6 +84,18 @@ class WorkerError(RlcliError):
 
     def __reduce__(self) -> tuple[type[WorkerError], tuple[int, tuple[int, ...], str, str, str]]:
         return type(self), (self.rank, self.env_ids, self.reason, self.remote_traceback, self.name)
+
+
+def is_own_finding(error: BaseException) -> bool:
+    """Whether rlcli itself found the fault: a request that cannot be met, a rule of the environment's that it breaks.
+
+    It would be found again at a second try. What code of the user's raised is no such finding, though an RlcliError
+    may carry it as its cause.
+    """
+    if isinstance(error, ConfigError):
+        return True
+    # an EnvError may locate another that knew not where it was
+    return isinstance(error, RlcliError) and (error.__cause__ is None or isinstance(error.__cause__, RlcliError))
 
 
 def id_range(ids: Sequence[int]) -> str:

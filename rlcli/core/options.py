@@ -16,6 +16,7 @@ def option(
     le: float | None = None,
     lt: float | None = None,
     choices: tuple[str, ...] | None = None,
+    at_resume: str | None = None,
 ) -> Any:
     """A dataclass field with its meaning and range.
 
@@ -27,10 +28,12 @@ def option(
         le: Largest allowed value.
         lt: Bound that the value must stay below.
         choices: The allowed words.
+        at_resume: What a change of it means when a run is resumed: free, warned (the run is no longer the one that it
+            would have been) or locked (saved state hangs on it); None: what holds for its group.
 
     Bounds hold for each element of a list; None always passes where the type allows it.
     """
-    metadata = {"doc": doc, "ge": ge, "gt": gt, "le": le, "lt": lt, "choices": choices}
+    metadata = {"doc": doc, "ge": ge, "gt": gt, "le": le, "lt": lt, "choices": choices, "at_resume": at_resume}
     if isinstance(default, list | dict):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -42,6 +43,16 @@ class VectorEnv(Protocol):
 
     def reset_idle(self, obs_out: Tree) -> None:
         """Reset the envs that idle since at least one filler row; writes only their observations."""
+
+    def state(self) -> list[Any]:
+        """[B] plain trees with which environments in any process and slicing go on exactly; between two steps.
+
+        Raises:
+            InexactError: An environment cannot be saved exactly.
+        """
+
+    def load_state(self, states: Sequence[Any]) -> None:
+        """Go on where `state` was taken, [B] in the order of `env_ids`; the environments have been reset before."""
 
     def decorrelate(self, obs_out: Tree, max_steps: int, seed: int) -> npt.NDArray[np.int64]:
         """Let each env take 1 to ``max_steps`` random actions (0: none); ``obs_out`` then holds what follows.
@@ -103,6 +114,27 @@ class Agent(Protocol):
         """Move the weights to ``device``."""
 
 
+class ReplayLog(Protocol):
+    """A replay that is saved by appending what is new to files."""
+
+    def save(self, folder: Path) -> Any:
+        """Bring what is new since the last call to the disk; gives a plain tree that names the files.
+
+        Raises:
+            SnapshotError: The file system refuses; what was saved before stays whole.
+        """
+
+    def load(self, folder: Path, state: Any) -> None:
+        """Take over what `save` gave, into an empty replay.
+
+        Raises:
+            SnapshotError: A file is missing or damaged, or the layout is another.
+        """
+
+    def prune(self, folder: Path, states: Sequence[Any]) -> None:
+        """Delete the files that none of ``states`` needs."""
+
+
 class Algo(Protocol):
     """Learns from samples. Owns optimizer, target networks and replay."""
 
@@ -131,6 +163,16 @@ class Algo(Protocol):
     def load_optimizer_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over an optimizer's state; the learning rate stays the configured one."""
 
+    def progress(self) -> dict[str, Any]:
+        """What going on exactly needs beside `state_dict`, optimizer and replay: counters, what is owed; plain."""
+
+    def load_progress(self, state: Mapping[str, Any], step: int) -> None:
+        """Go on with what `progress` gave, after ``step`` env steps; the replay has been loaded, or is empty."""
+
+    @property
+    def replay(self) -> ReplayLog | None:
+        """The replay as a checkpoint sees it, None if there is none."""
+
     def close(self) -> None:
         """Free what the algorithm holds outside memory; safe to call twice."""
 
@@ -143,6 +185,31 @@ class Sampler(Protocol):
 
     def evaluate(self, step: int) -> Evaluation:
         """Play whole games on the evaluation envs; leaves training untouched."""
+
+    def state(self) -> list[Any]:
+        """[B] plain trees, by global env id, with which a sampler of any mode and worker count goes on exactly.
+
+        Between two batches.
+
+        Raises:
+            InexactError: An environment, or this sampler, cannot be saved exactly.
+        """
+
+    def load_state(self, states: Sequence[Any]) -> None:
+        """Go on where `state` was taken; before the first batch."""
+
+    def boundary(self) -> Tree:
+        """[B, ...] numpy observations after the last whole batch that was handed over."""
+
+    def cut(self, seed: int, boundary: Tree = None) -> None:
+        """Let all environments begin new episodes; the next batch begins with a cut (see `Samples`).
+
+        So a sampler in another process, given the same two, goes on as this one does.
+
+        Args:
+            seed: Run seed of the environments' and of exploration's streams from here on.
+            boundary: What the cut follows; None: the last batch handed over.
+        """
 
     def publish(self) -> None:
         """Make the learner's newest weights the ones that act."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ class Purpose(IntEnum):
     EVAL_ENV = 5
     EVAL_EXPLORE = 6
     PROBE = 7  # the example step that fixes shapes and dtypes
+    CUT = 8  # from which run seed the environments begin anew at a checkpoint that cannot hold them
 
 
 def seed_sequence(seed: int, purpose: Purpose, env_id: int = 0, incarnation: int = 0) -> np.random.SeedSequence:
@@ -39,6 +41,11 @@ def seed_sequence(seed: int, purpose: Purpose, env_id: int = 0, incarnation: int
     """
     key = (int(purpose), env_id, incarnation) if incarnation else (int(purpose), env_id)
     return np.random.SeedSequence(seed, spawn_key=key)
+
+
+def cut_seed(seed: int, step: int) -> int:
+    """The run seed from which all environments begin new episodes at a cut after ``step`` environment steps."""
+    return integer_seed(seed, Purpose.CUT, step)
 
 
 def generator(seed: int, purpose: Purpose, env_id: int = 0, incarnation: int = 0) -> np.random.Generator:
@@ -69,3 +76,12 @@ class UniformStreams:
     def block(self, n_steps: int) -> npt.NDArray[np.float64]:
         """The next uniforms, [n_steps, B, width]; how the steps are cut into blocks changes nothing."""
         return np.stack([g.random((n_steps, self._width)) for g in self._generators], axis=1)
+
+    def state(self) -> list[Any]:
+        """[B] where each stream stands, plain."""
+        return [dict(g.bit_generator.state) for g in self._generators]
+
+    def load_state(self, states: Sequence[Any]) -> None:
+        """Go on where `state` was taken."""
+        for g, state in zip(self._generators, states, strict=True):
+            g.bit_generator.state = state

@@ -1,4 +1,4 @@
-"""Being asked to stop: SIGINT (Ctrl-C) and SIGTERM, taken when it does no harm. Imports no torch."""
+"""Being asked to stop: SIGINT (Ctrl-C), SIGTERM and SIGUSR1, taken when it does no harm. Imports no torch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -17,16 +18,24 @@ from rlcli.core.errors import EnvError, WorkerError
 T = TypeVar("T")
 
 STOPPED = 3
-"""Exit code of a program that SIGTERM stopped."""
+"""Exit code of a program that SIGTERM, SIGUSR1 or the time limit stopped."""
 
-_LINES = {
-    signal.SIGINT: "stopping after this iteration (Ctrl-C again: at once)",
-    signal.SIGTERM: "SIGTERM: stopping after this iteration (a second signal: at once)",
-}
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name))
+"""What asks a run to stop: Ctrl-C, an end of the job, and a scheduler's warning before it. Windows lacks the last."""
+
+
+def _line(number: signal.Signals) -> str:
+    if number == signal.SIGINT:
+        return "stopping after this iteration (Ctrl-C again: at once)"
+    return f"{number.name}: stopping after this iteration (a second signal: at once)"
+
+
+_program_ends: ContextVar[bool] = ContextVar("program_ends", default=False)
+"""Whether the program ends after the StopSignals that are entered here."""
 
 
 class Stopped(SystemExit):
-    """SIGTERM stopped the run; a program that does not catch it ends with exit code 3.
+    """SIGTERM, SIGUSR1 or the time limit stopped the run; a program that does not catch it ends with exit code 3.
 
     Like KeyboardInterrupt it is no Exception: a loop over runs that goes on after a failure must not go on after this.
     """
@@ -34,11 +43,12 @@ class Stopped(SystemExit):
     run_dir: Path | None = None
     """The run folder, None if there was none yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, by: str = "SIGTERM") -> None:
         super().__init__(STOPPED)
+        self._by = by
 
     def __str__(self) -> str:
-        return "stopped by SIGTERM"
+        return f"stopped by {self._by}"
 
 
 class StopRequested(KeyboardInterrupt):
@@ -58,7 +68,7 @@ class _Phase:
 
 
 class StopSignals:
-    """Takes SIGINT and SIGTERM while it is entered: the first as a request, the second at once.
+    """Takes SIGINT, SIGTERM and SIGUSR1 while it is entered: the first as a request, the second at once.
 
     Right after entering, the first signal raises at once. `deferred`, `interruptible` and `protected` say, for the
     block below them, what the first does instead; they nest. A signal is taken in the main thread alone: entered in
@@ -68,8 +78,8 @@ class StopSignals:
     """
 
     def __init__(self) -> None:
-        self.requested: signal.Signals | None = None
-        """The first signal that came."""
+        self.requested: signal.Signals | str | None = None
+        """The first signal that came, or what else asked."""
         self._phase = _Phase(grace_s=0.0)
         self._cut_short = self._urgent = False
         self._before: dict[signal.Signals, Any] = {}
@@ -77,7 +87,7 @@ class StopSignals:
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in SIGNALS:
                 # None: a handler that is not Python's, which could not be put back
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
                     self._before[number] = signal.signal(number, self._on_signal)
@@ -88,7 +98,7 @@ class StopSignals:
     ) -> None:
         self._alarm.disarm()
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if _program_ends.get() else handler)
         if _comes_of_stop(error):
             stop = self.exception()
             stop.run_dir = getattr(error, "run_dir", None)  # type: ignore[union-attr]
@@ -96,9 +106,18 @@ class StopSignals:
 
     def exception(self) -> KeyboardInterrupt | Stopped:
         """What tells the caller of the run that it was stopped, by the first signal; with ``run_dir``, None as yet."""
-        stop = Stopped() if self.requested == signal.SIGTERM else KeyboardInterrupt()
+        by = self.requested
+        named = by.name if isinstance(by, signal.Signals) else by
+        stop = KeyboardInterrupt() if by in (signal.SIGINT, None) else Stopped(str(named))
         stop.run_dir = None  # type: ignore[union-attr]
         return stop
+
+    def ask(self, by: str) -> None:
+        """Ask to stop as a signal would; ``by`` is told where it was asked. A signal that came before counts."""
+        if self.requested is None:
+            self.requested = by
+            if self._phase.say is not None:
+                self._phase.say(f"{by}: stopping after this iteration")
 
     def raise_if_requested(self) -> None:
         """Raise `exception` if a signal has come."""
@@ -178,7 +197,7 @@ class StopSignals:
         if self._phase.say is not None:
             # The signal may have come in the middle of another line, and a buffered stream is not to be re-entered.
             with suppress(Exception):
-                self._phase.say(_LINES[self.requested])
+                self._phase.say(_line(signal.Signals(number)))
         self._begin_grace()
 
     def _begin_grace(self) -> None:
@@ -232,8 +251,25 @@ class _Alarm:
 
 
 @contextmanager
+def whole_program() -> Iterator[None]:
+    """What is done in here decides the program's exit code, which no later signal is to change.
+
+    From the end of a StopSignals in here, at the latest from the end of the block, `SIGNALS` are ignored: by default
+    each would end the program with a code of its own while the interpreter winds up.
+    """
+    token = _program_ends.set(True)
+    try:
+        yield
+    finally:
+        _program_ends.reset(token)
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
 def children_begin_blocked() -> Iterator[None]:
-    """Processes started in here begin with SIGINT and SIGTERM blocked, so that none dies with a traceback of its own.
+    """Processes started in here begin with `SIGNALS` blocked, so that none dies with a traceback of its own.
 
     Ctrl-C reaches the whole process group, also a worker that is still loading Python. The worker says what it does
     with each signal and then calls `unblock`. What comes for this process meanwhile comes when the block is left. Does
@@ -244,8 +280,8 @@ def children_begin_blocked() -> Iterator[None]:
         return
     from multiprocessing import resource_tracker
 
-    resource_tracker.ensure_running()  # when it starts, it unblocks both
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    resource_tracker.ensure_running()  # when it starts, it unblocks SIGINT and SIGTERM
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
     finally:
@@ -253,9 +289,9 @@ def children_begin_blocked() -> Iterator[None]:
 
 
 def unblock() -> None:
-    """Let SIGINT and SIGTERM through in a process that was started in `children_begin_blocked`."""
+    """Let them through in a process that was started in `children_begin_blocked`."""
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 def _comes_of_stop(error: BaseException | None) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from rlcli.core.errors import EnvError
+from rlcli.core.errors import EnvError, InexactError
 from rlcli.core.pulse import Doing, Pulse
 from rlcli.core.rng import Purpose, generator, integer_seed
 from rlcli.core.spec import EnvSpec, Step
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rlcli.envs.config import AtariConfig
 
 Mask = npt.NDArray[np.bool_]
+_HIDDEN = "env.backend=ale steps many games in C++, whose state cannot be read; env.backend=python can save it"
 
 
 class AleVectorEnv:
@@ -202,6 +203,22 @@ class AleVectorEnv:
         self._write(obs_out, obs)
         return taken
 
+    def state(self) -> list[Any]:
+        """Nothing: ale_py gives no way to the games' state.
+
+        Raises:
+            InexactError: Always.
+        """
+        raise InexactError(_HIDDEN)
+
+    def load_state(self, states: Sequence[Any]) -> None:
+        """Nothing, as `state`.
+
+        Raises:
+            InexactError: Always.
+        """
+        raise InexactError(_HIDDEN)
+
     def close(self) -> None:
         """End the threads; safe to call twice."""
         self._games = None
@@ -309,7 +326,7 @@ def _build(config: AtariConfig, n_envs: int, n_threads: int) -> Any:
         repeat_action_probability=config.sticky,
         full_action_space=config.full_action_space,
         img_height=config.image_size,
-        img_width=config.image_size,
+        img_width=config.width,
         grayscale=config.grayscale,
         stack_num=config.frame_stack,
         frameskip=config.frame_skip,

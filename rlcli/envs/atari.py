@@ -57,7 +57,7 @@ class AtariEnv(gymnasium.Env[Screen, Any]):
 
         self.frame_stack = config.frame_stack
         self._channels = 1 if config.grayscale else 3
-        shape = (config.frame_stack * self._channels, config.image_size, config.image_size)
+        shape = (config.frame_stack * self._channels, config.image_size, config.width)
         self.observation_space = gymnasium.spaces.Box(0, 255, shape, np.uint8)
         self.metadata = {**self.metadata, "render_fps": max(1, 60 // config.frame_skip)}
 
@@ -153,12 +153,12 @@ class AtariEnv(gymnasium.Env[Screen, Any]):
 
     def _observe(self) -> Screen:
         """The stack with the pooled screen behind it, in an array of its own."""
-        n, size = self._channels, self._config.image_size
+        n, size = self._channels, (self._config.width, self._config.image_size)  # cv2 has the width first
         self._stack[:-n] = self._stack[n:]
         if n == 1:
-            cv2.resize(self._pooled, (size, size), dst=self._stack[-1], interpolation=cv2.INTER_AREA)
+            cv2.resize(self._pooled, size, dst=self._stack[-1], interpolation=cv2.INTER_AREA)
         else:
-            small = cv2.resize(self._pooled, (size, size), interpolation=cv2.INTER_AREA)
+            small = cv2.resize(self._pooled, size, interpolation=cv2.INTER_AREA)
             self._stack[-n:] = small.transpose(2, 0, 1)
         return self._stack.copy()
 

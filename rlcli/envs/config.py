@@ -50,7 +50,8 @@ class AtariConfig:
         4, "Emulator frames that one agent step lasts; the screen is the maximum over the last two (Mnih 2015).", ge=1
     )
     frame_stack: int = option(4, "Screens in one observation, oldest first (Mnih 2015).", ge=1)
-    image_size: int = option(84, "Height and width of a screen after area resizing, pixels (Mnih 2015).", ge=1)
+    image_size: int = option(84, "Height, and width, of a screen after area resizing, pixels (Mnih 2015).", ge=1)
+    image_width: int | None = option(None, "Width of a screen, pixels; null: as image_size.", ge=1)
     grayscale: bool = option(True, "Gray screens [stack, H, W]; False: colours [stack * 3, H, W] (Mnih 2015: gray).")
     sticky: float = option(
         0.0,
@@ -90,6 +91,11 @@ class AtariConfig:
             ConfigError: There is no such game.
         """
         return rom_id(self.game)
+
+    @property
+    def width(self) -> int:
+        """Width of a screen, pixels; its height is ``image_size``."""
+        return self.image_size if self.image_width is None else self.image_width
 
     @property
     def label(self) -> str:

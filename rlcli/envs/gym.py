@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, KeysView, Mapping
+from math import isfinite
 from operator import index
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ RAW_REWARD = "rlcli.raw_reward"
 """Key of a step's info: the reward before clipping or scaling; without it the reward itself is raw."""
 LIFE_LOST = "rlcli.life_lost"
 """Key of a step's info: the learning episode ended while the game goes on."""
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 class Outcome(NamedTuple):
@@ -53,7 +55,8 @@ def checked_step(env: gymnasium.Env[Any, Any], action: Any) -> Outcome:
     """One step; everything in ``info`` but rlcli's own keys is ignored.
 
     Raises:
-        EnvError: step() gave something else than (observation, reward, terminated, truncated, info).
+        EnvError: step() gave something else than (observation, reward, terminated, truncated, info), or a reward
+            that float32 cannot hold; NaN and infinities are left to whoever checks whole batches.
     """
     try:
         got: Any = env.step(action)
@@ -66,13 +69,18 @@ def checked_step(env: gymnasium.Env[Any, Any], action: Any) -> Outcome:
         raise EnvError(_ARITY.format("4 values, the old API of gym" if n == 4 else _shown(got)))
     obs, reward, terminated, truncated, info = got
     reward = reward if type(reward) is float else _number(reward, "reward")
+    if abs(reward) > _LARGEST and isfinite(reward):
+        raise EnvError(f"reward is {reward}, must be at most {_LARGEST:.3g} in size, what float32 holds")
     terminated = terminated if type(terminated) is bool else _flag(terminated, "terminated")
     truncated = truncated if type(truncated) is bool else _flag(truncated, "truncated")
     raw_reward, life_lost = reward, False
     if isinstance(info, Mapping):
         if RAW_REWARD in info:
             raw_reward = _number(info[RAW_REWARD], RAW_REWARD)
-        life_lost = bool(info.get(LIFE_LOST, False))
+            if not isfinite(raw_reward):
+                raise EnvError(f"info[{RAW_REWARD!r}] is {raw_reward}, must be finite")
+        life_lost = info.get(LIFE_LOST, False)
+        life_lost = life_lost if type(life_lost) is bool else _flag(life_lost, LIFE_LOST)
     return Outcome(obs, reward, raw_reward, terminated, truncated, life_lost)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -11,13 +12,16 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from rlcli.core.errors import ConfigError, EnvError
+from rlcli.core.errors import ConfigError, EnvError, InexactError
 from rlcli.core.pulse import Doing, Pulse
 from rlcli.core.rng import Purpose, generator, integer_seed
 from rlcli.core.spec import EnvSpec, Step
 from rlcli.core.stop import Stopped
+from rlcli.core.tree import map_tree
+from rlcli.envs.finite import non_finite
 from rlcli.envs.gym import Outcome, action_converter, checked_reset, checked_step, random_action, write_obs
 from rlcli.envs.probe import probe
+from rlcli.envs.state import capture, restore
 
 if TYPE_CHECKING:
     from rlcli.envs.config import EnvConfig
@@ -153,9 +157,55 @@ class InProcessVectorEnv:
             taken[i] = rng.integers(1, max_steps + 1)
             for _ in range(taken[i]):
                 got = self._advance(i, random_action(self.spec.action_space, rng), obs_out)
+                self._refuse_non_finite(i, obs_out, got.reward)
                 if got.terminated or got.truncated:
                     self._reset(i, obs_out)
+            self._refuse_non_finite(i, obs_out)
         return taken
+
+    def state(self) -> list[Any]:
+        """[B] plain trees: all that each env needs to go on as it would, here or in another process; copies.
+
+        Call it between two steps.
+
+        Raises:
+            InexactError: An environment cannot be saved exactly; names the env and what in it.
+        """
+        if self._action is not None:
+            raise RuntimeError("state() between send() and recv()")
+        found = []
+        for i, env in enumerate(self._envs):
+            with self._inexact(i):
+                found.append(
+                    {
+                        "env": capture(env),
+                        "last_obs": None if self._last_obs[i] is None else map_tree(np.copy, self._last_obs[i]),
+                        "idle": self._idle[i],
+                        "n_steps": self._n_steps[i],
+                        "seeded": self._seeded[i],
+                    }
+                )
+        return found
+
+    def load_state(self, states: Sequence[Any]) -> None:
+        """Let each env go on as that of `state` would have.
+
+        Args:
+            states: What `state` gave, [B] in the order of ``env_ids``; the envs have been reset before.
+
+        Raises:
+            InexactError: An environment cannot be made the same; names the env and what in it.
+        """
+        if len(states) != len(self._envs):
+            raise ValueError(f"expected {len(self._envs)} states, got {len(states)}")
+        self._action = None
+        for i, state in enumerate(states):
+            with self._inexact(i):
+                restore(self._envs[i], state["env"])
+            last_obs = state["last_obs"]
+            self._last_obs[i] = None if last_obs is None else map_tree(np.copy, last_obs)
+            self._idle[i], self._n_steps[i] = state["idle"], state["n_steps"]
+            self._seeded[i] = state["seeded"]
 
     def close(self) -> None:
         """Close every environment; safe to call twice.
@@ -218,6 +268,12 @@ class InProcessVectorEnv:
             self._beat()
         return got
 
+    def _refuse_non_finite(self, i: int, obs_out: Any, reward: float = 0.0) -> None:
+        """What a batch is checked for by whoever gathers it, here for steps that go into none."""
+        found = non_finite(map_tree(lambda leaf: leaf[None, i : i + 1], obs_out), np.array([[reward]]))
+        if found is not None:
+            raise EnvError(f"{found}, must be finite", self.env_ids[i], self._n_steps[i])
+
     def _step(self, i: int, action: Any, obs_out: Any) -> None:
         _, reward, raw_reward, terminated, truncated, life_lost = self._advance(i, action, obs_out)
         ended = terminated or truncated
@@ -241,9 +297,17 @@ class InProcessVectorEnv:
         out.reward[i] = out.raw_reward[i] = 0
         out.terminated[i] = out.truncated[i] = out.ended[i] = out.valid[i] = False
 
+    @contextmanager
+    def _inexact(self, i: int) -> Iterator[None]:
+        try:
+            yield
+        except InexactError as error:
+            raise InexactError(f"env {self.env_ids[i]}: {error}") from error
+
     def _located(self, error: BaseException, i: int, what: str) -> EnvError:
         message = error.message if isinstance(error, EnvError) else f"{what} raised {type(error).__name__}: {error}"
-        return EnvError(message, self.env_ids[i], self._n_steps[i])
+        evaluation = self._purpose == Purpose.EVAL_ENV
+        return EnvError(message, self.env_ids[i], self._n_steps[i], evaluation=evaluation)
 
 
 def _copied(tree: Any, row: int) -> Any:

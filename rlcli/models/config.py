@@ -24,6 +24,7 @@ class AutoModelConfig:
     conv_channels: list[int] = option([32, 64, 64], "Channels of the convolutions (Mnih 2015, methods).", ge=1)
     conv_kernels: list[int] = option([8, 4, 3], "Kernel sizes, pixels.", ge=1)
     conv_strides: list[int] = option([4, 2, 1], "Strides, pixels.", ge=1)
+    conv_paddings: list[int] = option([0, 0, 0], "Zeros put around the input of each convolution, pixels.", ge=0)
     conv_hidden: int = option(512, "Width of the dense layer after the convolutions.", ge=1)
     mlp_hidden: list[int] = option([64, 64], "Widths of the layers of the MLP for what is no image.", ge=1)
     activation: str = option("relu", "After each layer.", choices=("relu", "tanh"))
@@ -31,9 +32,11 @@ class AutoModelConfig:
 
     def problems(self) -> list[str]:
         """Checks across fields."""
-        lengths = {len(self.conv_channels), len(self.conv_kernels), len(self.conv_strides)}
-        if len(lengths) > 1:
-            return ["conv_channels: conv_channels, conv_kernels and conv_strides must be equally long"]
+        lists = ("conv_channels", "conv_kernels", "conv_strides", "conv_paddings")
+        lengths = {name: len(getattr(self, name)) for name in lists}
+        if len(set(lengths.values())) > 1:
+            told = ", ".join(f"{name} has {n}" for name, n in lengths.items())
+            return [f"conv_channels: {', '.join(lists)} must be equally long: {told}"]
         return []
 
     def build(self, observation_space: gymnasium.Space[Any]) -> Trunk:
@@ -41,3 +44,12 @@ class AutoModelConfig:
         from rlcli.models.trunk import Trunk
 
         return Trunk(self, observation_space)
+
+    def build_for_streams(self, observation_space: gymnasium.Space[Any]) -> Trunk:
+        """The network without its last dense layer, of which each stream of a dueling head gets one of its own.
+
+        Its ``head_hidden`` says how wide that layer is.
+        """
+        from rlcli.models.trunk import Trunk
+
+        return Trunk(self, observation_space, last_hidden=False)

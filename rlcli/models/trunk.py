@@ -30,26 +30,41 @@ class Trunk(nn.Module):
     Args:
         config: Sizes.
         observation_space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict of these (nested too).
+        last_hidden: Whether the last dense layer is there: the one after the convolutions, the last one of the MLP.
+            Without it the features are what goes into these layers, and ``head_hidden`` says what was left to the
+            heads.
+
+    Attributes:
+        n_features: Width of the features.
+        head_hidden: Widths of the dense layers that a head should have of its own: one width, or none.
+        activation: Name of the activation after each layer.
 
     Raises:
         ConfigError: for another space, or an image smaller than the convolutions need.
     """
 
-    def __init__(self, config: AutoModelConfig, observation_space: gymnasium.Space[Any]) -> None:
+    def __init__(
+        self, config: AutoModelConfig, observation_space: gymnasium.Space[Any], *, last_hidden: bool = True
+    ) -> None:
         super().__init__()
+        self.activation = config.activation
         entries = list(_entries(observation_space))
         self._images = [path for path, space in entries if is_image(space)]
         self._vectors = [path for path, space in entries if not is_image(space)]
         by_path = dict(entries)
-        self.convs = nn.ModuleList([ImageEncoder(config, by_path[p]) for p in self._images])
+        encoders = [ImageEncoder(config, by_path[p], hidden=last_hidden) for p in self._images]
+        self.convs = nn.ModuleList(encoders)
         self.flatten = nn.ModuleList([VectorInput(by_path[p]) for p in self._vectors])
-        n_features = config.conv_hidden * len(self._images)
+        self.n_features = sum(encoder.n_features for encoder in encoders)
+        left_out = config.conv_hidden * len(encoders)
         self.mlp: nn.Module = nn.Identity()
         if self._vectors:
             n_inputs = sum(module.n_features for module in self._vector_inputs())
-            self.mlp = mlp([n_inputs, *config.mlp_hidden], config.activation)
-            n_features += config.mlp_hidden[-1] if config.mlp_hidden else n_inputs
-        self.n_features = n_features
+            sizes = [n_inputs, *(config.mlp_hidden if last_hidden else config.mlp_hidden[:-1])]
+            self.mlp = mlp(sizes, config.activation)
+            self.n_features += sizes[-1]
+            left_out += config.mlp_hidden[-1] if config.mlp_hidden else 0
+        self.head_hidden = [left_out] if left_out and not last_hidden else []
 
     def forward(self, obs: Tree) -> Tensor:
         """Features [N, n_features] of observations with leaves [N, ...]."""
@@ -66,42 +81,48 @@ class Trunk(nn.Module):
 
 
 class ImageEncoder(nn.Module):
-    """Convolutions and one dense layer; uint8 pixels are scaled to [0, 1].
+    """Convolutions and, with ``hidden``, one dense layer; uint8 pixels are scaled to [0, 1].
 
     Source: Mnih 2015 (nature) for the default sizes. Images with channels last are turned round.
     """
 
-    def __init__(self, config: AutoModelConfig, space: spaces.Box) -> None:
+    def __init__(self, config: AutoModelConfig, space: spaces.Box, *, hidden: bool = True) -> None:
         super().__init__()
         self._turn = _channels_are_last(space.shape)
         height, width, channels = space.shape if self._turn else (*space.shape[1:], space.shape[0])
         self._scale = space.dtype == "uint8"
         layers: list[nn.Module] = []
         size = (height, width)
-        for n_out, kernel, stride in zip(config.conv_channels, config.conv_kernels, config.conv_strides, strict=True):
-            if min(size) < kernel:
+        shapes = (config.conv_channels, config.conv_kernels, config.conv_strides, config.conv_paddings)
+        for n_out, kernel, stride, padding in zip(*shapes, strict=True):
+            if min(size) + 2 * padding < kernel:
                 raise ConfigError(
-                    f"model.conv_kernels: {config.conv_kernels} with strides {config.conv_strides} do not fit an "
-                    f"image of {height}x{width}; give smaller kernels or strides, or a larger image"
+                    f"model.conv_kernels: {config.conv_kernels} with strides {config.conv_strides} and paddings "
+                    f"{config.conv_paddings} do not fit an image of {height}x{width}; "
+                    "give smaller kernels or strides, or a larger image"
                 )
-            layers += [nn.Conv2d(channels, n_out, kernel, stride), _activation(config.activation)]
-            size = ((size[0] - kernel) // stride + 1, (size[1] - kernel) // stride + 1)
+            layers += [nn.Conv2d(channels, n_out, kernel, stride, padding), _activation(config.activation)]
+            size = (conv_size(size[0], kernel, stride, padding), conv_size(size[1], kernel, stride, padding))
             channels = n_out
         self.conv = nn.Sequential(*layers)
-        self.fc = nn.Linear(channels * size[0] * size[1], config.conv_hidden)
+        n_flat = channels * size[0] * size[1]
+        self.fc = nn.Linear(n_flat, config.conv_hidden) if hidden else None
+        self.n_features = config.conv_hidden if hidden else n_flat
         self.activation = _activation(config.activation)
         if config.channels_last:
             self.conv = self.conv.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
         self._layout = torch.channels_last if config.channels_last else torch.contiguous_format
 
     def forward(self, image: Tensor) -> Tensor:
-        """[N, conv_hidden] of images [N, C, H, W] or [N, H, W, C]."""
+        """[N, n_features] of images [N, C, H, W] or [N, H, W, C]."""
         x = image.permute(0, 3, 1, 2) if self._turn else image
         # Turning bytes round and then converting is a third faster than both at once on 4 times the bytes.
         x = x.contiguous(memory_format=self._layout).to(torch.float32)
         if self._scale:
             x = x.mul_(1.0 / 255.0)
-        features: Tensor = self.activation(self.fc(self.conv(x).flatten(1)))
+        features: Tensor = self.conv(x).flatten(1)
+        if self.fc is not None:
+            features = self.activation(self.fc(features))
         return features
 
 
@@ -137,6 +158,11 @@ def mlp(sizes: list[int], activation: str) -> nn.Sequential:
     for n_in, n_out in pairwise(sizes):
         layers += [nn.Linear(n_in, n_out), _activation(activation)]
     return nn.Sequential(*layers)
+
+
+def conv_size(size: int, kernel: int, stride: int, padding: int) -> int:
+    """Pixels along one side after a convolution."""
+    return (size + 2 * padding - kernel) // stride + 1
 
 
 def is_image(space: gymnasium.Space[Any]) -> bool:

@@ -69,7 +69,7 @@ class Console:
             OSError: debug.log cannot be written.
         """
         text = _ANSI.sub("", text)
-        self._note(text)
+        self.note(text)
         if self._panel is not None:
             self._panel.say(text)
         else:
@@ -112,7 +112,7 @@ class Console:
         if self.ui == "plain":
             self.say(line)
             return
-        self._note(line)
+        self.note(line)
         self._draw(int(row["CumSteps"]), n_steps, int(row["Iteration"]), int(row["CumUpdates"]))
 
     def close(self) -> None:
@@ -146,14 +146,15 @@ class Console:
         self._panel.show(Progress(step, n_steps, itr, n_updates, speed, sampling, learning, left, self._last))
         self._tell_if_gone()
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        """Append a line to debug.log alone."""
         if self._log is not None:
             os.write(self._log, f"{text}\n".encode(errors="replace"))
 
     def _tell_if_gone(self) -> None:
         if self._stream.gone and not self._told_gone:
             self._told_gone = True
-            self._note("the terminal cannot be written any more; the run goes on, its lines are in this file")
+            self.note("the terminal cannot be written any more; the run goes on, its lines are in this file")
 
 
 class _Stream:

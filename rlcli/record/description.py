@@ -20,22 +20,24 @@ from rlcli import __version__
 _PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "hydra-core", "omegaconf")
 
 
-def write_description(folder: Path, config: Mapping[str, Any], argv: Sequence[str]) -> None:
-    """Write the four files that say what was run.
+def write_description(folder: Path, config: Mapping[str, Any], argv: Sequence[str] | None) -> None:
+    """Write the four files that say what was run; each holds the old text or the new one, whole, at any moment.
 
     Args:
         folder: The run folder.
         config: The whole config: nested dicts of lists, strings, numbers, bools and None.
-        argv: The command line, the program's name included.
+        argv: The command line, the program's name included; None leaves command.txt as it is.
     """
     files = {
         "config.yaml": yaml.dump(config, Dumper=_ConfigDumper, sort_keys=False, allow_unicode=True, width=120),
-        "command.txt": f"{shlex.join(argv)}\n{Path.cwd()}\n",
+        **({} if argv is None else {"command.txt": f"{shlex.join(argv)}\n{Path.cwd()}\n"}),
         "params.json": _json({"exp_name": folder.name, **config}),
         "versions.json": _json(versions()),
     }
     for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+        temporary = folder / f".{name}.{os.getpid()}.tmp"
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.replace(folder / name)
 
 
 def versions() -> dict[str, Any]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from itertools import count
 from pathlib import Path
@@ -45,6 +48,28 @@ def create_run_folder(*, run_dir: str | None, name: str, seed: int, now: datetim
         return _claim_new(Path.cwd() / "runs" / safe_name(name), f"{now or datetime.now():%Y%m%d_%H%M%S}_s{seed}")
     except OSError as error:
         raise ConfigError(f"run_dir: cannot make the run folder: {error.strerror or error}: {error.filename}") from None
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Hold a run folder, so that no second process goes on with the run while this one writes to it.
+
+    The system lets go of it when the process ends, however it does. Does nothing where files cannot be locked.
+
+    Raises:
+        ConfigError: Another process holds it.
+    """
+    with (folder / LOG_FILE).open("a") as log:
+        if sys.platform != "win32":
+            import fcntl
+
+            try:
+                fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(f"run: {folder} is being written by another process that still runs") from None
+            except OSError:  # a file system without locks
+                pass
+        yield
 
 
 def _claim_new(parent: Path, stem: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import zipfile
@@ -18,11 +19,14 @@ from rlcli.core.errors import SnapshotError
 from rlcli.record.config import SNAPSHOT_MODES
 
 __all__ = [
+    "BEST_FILE",
     "FORMAT",
     "LAST_FILE",
     "SNAPSHOT_MODES",
     "Snapshots",
+    "as_snapshot",
     "files_due",
+    "read_content",
     "read_snapshot",
     "snapshot_state",
     "state_mismatches",
@@ -32,9 +36,12 @@ __all__ = [
 FORMAT = 1
 """Version of a snapshot's content; a reader refuses any other."""
 LAST_FILE = "params.pkl"
+BEST_FILE = "best.pkl"
 
 _KEYS = ("format", "itr", "cum_steps", "agent_state_dict", "optimizer_state_dict", "algo_state_dict", "config")
 _NAMED_MISMATCHES = 5
+_OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""How a file of torch before 1.6 begins: its magic number, pickled."""
 
 
 def files_due(mode: str, gap: int, *, itr: int, row_number: int | None, final: bool) -> list[str]:
@@ -67,15 +74,27 @@ class Snapshots:
         folder: The run folder.
         mode: One of SNAPSHOT_MODES.
         gap: Log rows between two files that are kept, at least 1.
+        keep_best: Whether best.pkl holds the weights of the best evaluation.
     """
 
-    def __init__(self, folder: Path, mode: str, gap: int) -> None:
+    def __init__(self, folder: Path, mode: str, gap: int, keep_best: bool = False) -> None:
         if mode not in SNAPSHOT_MODES:
             raise ValueError(f"mode {mode!r} must be one of {', '.join(SNAPSHOT_MODES)}")
         if gap < 1:
             raise ValueError(f"gap {gap} must be >= 1")
         self._folder, self._mode, self._gap = folder, mode, gap
         self._written: dict[str, int] = {}
+        self._keep_best = keep_best
+        self.best_score = -math.inf
+        """The highest score that was saved so far."""
+
+    def save_best(self, score: float, state_fn: Callable[[], dict[str, Any]]) -> Path | None:
+        """Write best.pkl if no evaluation before had as high a score; nan is no score."""
+        if not self._keep_best or not score > self.best_score:
+            return None
+        write_snapshot(self._folder / BEST_FILE, state_fn())
+        self.best_score = score
+        return self._folder / BEST_FILE
 
     def save(
         self, itr: int, state_fn: Callable[[], dict[str, Any]], *, row_number: int | None = None, final: bool = False
@@ -175,18 +194,46 @@ def read_snapshot(path: Path | str, device: str = "cpu") -> dict[str, Any]:
     Raises:
         SnapshotError: There is no such file, or it is damaged, or no snapshot, or of another format; one line.
     """
+    return as_snapshot(path, read_content(path, device))
+
+
+def read_content(path: Path | str, device: str = "cpu") -> Any:
+    """What any file of torch.save holds, if that is tensors and plain values; never runs code that a file may hold.
+
+    Args:
+        path: The file; it may be of the format that torch wrote before its version 1.6.
+        device: Where its tensors go.
+
+    Raises:
+        SnapshotError: There is no such file, or it is damaged, or holds anything else; one line.
+    """
     path = Path(path)
     if not path.is_file():
         raise SnapshotError(f"{path}: {'is a folder, not a snapshot' if path.is_dir() else 'no such file'}")
-    _check_archive(path)
+    if not _is_of_old_torch(path):
+        _check_archive(path)
     try:
-        content = torch.load(path, map_location=device, weights_only=True)
+        return torch.load(path, map_location=device, weights_only=True)
     except pickle.UnpicklingError:
         raise SnapshotError(f"{path}: holds more than tensors and plain values; reading it could run code") from None
     except Exception as error:  # torch raises many kinds, and the reader of the message needs none of them
         reason = (str(error).splitlines() or [""])[0][:200]
         raise SnapshotError(f"{path}: cannot be read: {type(error).__name__}: {reason}") from error
-    _check_content(path, content)
+
+
+def as_snapshot(path: Path | str, content: Any) -> dict[str, Any]:
+    """What `read_content` gave, if it is a whole snapshot.
+
+    Raises:
+        SnapshotError: It is no snapshot, or of another format; the line begins with ``path``.
+    """
+    if not isinstance(content, dict) or "format" not in content:
+        raise SnapshotError(f"{path}: not a snapshot of rlcli: it names no format")
+    if content["format"] != FORMAT:
+        raise SnapshotError(f"{path}: has format {content['format']!r}, this rlcli reads format {FORMAT}")
+    missing = [key for key in _KEYS if key not in content]
+    if missing:
+        raise SnapshotError(f"{path}: not a whole snapshot: {', '.join(missing)} missing")
     return dict(content)
 
 
@@ -278,6 +325,14 @@ def _sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+def _is_of_old_torch(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_OLD_TORCH)) == _OLD_TORCH
+    except OSError as error:
+        raise SnapshotError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
 def _check_archive(path: Path) -> None:
     """Refuse what is no whole zip archive, before torch sees it: torch does not check the checksums."""
     try:
@@ -288,13 +343,3 @@ def _check_archive(path: Path) -> None:
         raise SnapshotError(f"{path}: damaged, cut short or not a snapshot: {error}") from None
     if damaged is not None:
         raise SnapshotError(f"{path}: damaged: its part {damaged} does not match its checksum")
-
-
-def _check_content(path: Path, content: Any) -> None:
-    if not isinstance(content, dict) or "format" not in content:
-        raise SnapshotError(f"{path}: not a snapshot of rlcli: it names no format")
-    if content["format"] != FORMAT:
-        raise SnapshotError(f"{path}: has format {content['format']!r}, this rlcli reads format {FORMAT}")
-    missing = [key for key in _KEYS if key not in content]
-    if missing:
-        raise SnapshotError(f"{path}: not a whole snapshot: {', '.join(missing)} missing")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple
+from typing import Any
 
 import numpy as np
 import psutil
@@ -36,6 +38,7 @@ _COUNTERS = (
     "NewCompletedTrajs",
     "StepsInTrajWindow",
     "CumUpdates",
+    "WeightsHash",
     "StepsPerSecond",
     "UpdatesPerSecond",
     "ReplayRatio",
@@ -50,6 +53,18 @@ _EVAL_SERIES = ("EvalReturn", "EvalLength", "EvalGameScore")
 _EVAL_COUNTERS = ("EvalEpisodes", "EvalEpisodesCut", "EvalSteps", "EvalTime (s)", "CumEvalTime (s)")
 
 _POLICY_LAG = "PolicyLag"
+
+_SUMS = (
+    "cum_episodes",
+    "longest_running",
+    "cum_eval_s",
+    "hinted",
+    "new_episodes",
+    "sampling_s",
+    "learning_s",
+    "eval_s",
+)
+"""Attributes of RunStats, without their underscore, that go on in a resumed run."""
 
 _NAN = float("nan")
 
@@ -158,7 +173,14 @@ class RunStats:
         self._cum_eval_s += seconds
 
     def row(
-        self, *, itr: int, step: int, n_updates: int, n_consumed: int, scalars: Mapping[str, float]
+        self,
+        *,
+        itr: int,
+        step: int,
+        n_updates: int,
+        n_consumed: int,
+        scalars: Mapping[str, float],
+        weights_hash: int = 0,
     ) -> dict[str, float]:
         """The next row; afterwards a new interval begins.
 
@@ -168,11 +190,12 @@ class RunStats:
             n_updates: Gradient steps done.
             n_consumed: Samples that went into gradient steps so far.
             scalars: The algorithm's single numbers now.
+            weights_hash: Of the agent's weights now.
 
         Raises:
             KeyError: A scalar was not declared.
         """
-        row = self._progress(itr, step, n_updates, n_consumed)
+        row = self._progress(itr, step, n_updates, n_consumed) | {"WeightsHash": weights_hash}
         for name in _EPISODE_SERIES:
             row |= five(name, (_EPISODE_VALUES[name](episode) for episode in self._episodes))
         row |= five("GameScore", (game.score for game in self._games))
@@ -187,6 +210,32 @@ class RunStats:
         self._look_for_hint(step)
         self._begin_interval()
         return row
+
+    def state(self) -> dict[str, Any]:
+        """All that has been gathered, the open interval included; plain."""
+        return {
+            "episodes": [astuple(episode) for episode in self._episodes],
+            "games": [astuple(game) for game in self._games],
+            "metrics": {name: list(values) for name, values in self._metrics.items()},
+            "lags": self._lags,
+            "elapsed": self._clock() - self._start,
+            "cum": dict(self._cum),
+            **{name: getattr(self, f"_{name}") for name in _SUMS},
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on with what `state` gave; the clock goes on from where it stood."""
+        self._episodes.extend(Episode(*values) for values in state["episodes"])
+        self._games.extend(Game(*values) for values in state["games"])
+        for name, values in state["metrics"].items():
+            if name in self._metrics:
+                self._metrics[name] = list(values)
+        if self._lags is not None:
+            self._lags = list(state["lags"] or [])
+        self._start = self._clock() - state["elapsed"]
+        self._cum = dict(state["cum"])
+        for name in _SUMS:
+            setattr(self, f"_{name}", state[name])
 
     def hint(self) -> str | None:
         """Why the return columns are empty: once, after the first row that finds no finished episode."""
@@ -219,6 +268,7 @@ class RunStats:
             self._new_episodes,
             sum(episode.length for episode in self._episodes),
             n_updates,
+            0,  # the hash
             _ratio(new["steps"], training_s),
             _ratio(new["updates"], training_s),
             _ratio(new["consumed"], new["steps"]),

@@ -25,6 +25,7 @@ class UniformReplayConfig:
     memory_map_dir: str | None = option(
         None,
         "Folder on whose disk the transitions are stored; null keeps them in memory. Freed at the end.",
+        at_resume="free",
     )
 
     def memory_bytes(self, spec: EnvSpec, n_envs: int) -> int:
@@ -32,6 +33,16 @@ class UniformReplayConfig:
         from rlcli.replay.layout import row_bytes, rows_for
 
         return rows_for(self.size, spec, n_envs) * n_envs * row_bytes(spec)
+
+    def log_bytes(self, spec: EnvSpec, n_envs: int) -> int:
+        """Bytes on disk of one save of a full replay: its rows, and the older ones that share a file with the oldest.
+
+        Each save but the first also writes one row (of all environments) again; saves of few rows each come to more.
+        """
+        from rlcli.replay.layout import row_bytes
+        from rlcli.replay.log import SEGMENT_BYTES
+
+        return self.memory_bytes(spec, n_envs) + SEGMENT_BYTES + n_envs * row_bytes(spec)
 
     def memory_problems(self, spec: EnvSpec, n_envs: int) -> list[str]:
         """Why the replay cannot fit, with both numbers and the largest size that fits; empty if it can."""

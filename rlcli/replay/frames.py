@@ -19,6 +19,9 @@ from rlcli.replay.ring import Index, Mask, Ring
 class Observations(Protocol):
     """Which part of an observation is stored, and how it is made whole again."""
 
+    n_frames: int
+    """Stored frames that make one observation."""
+
     def store(self, obs: Tree, valid: Mask) -> dict[str, Tree]:
         """Leaves for the ring from the next [T, B, ...] observations, which follow the last ones stored.
 
@@ -32,9 +35,17 @@ class Observations(Protocol):
     def rebuild(self, ring: Ring, row: Index, env: Index) -> Tree:
         """Fresh observations [N, ...] of complete rows."""
 
+    def state(self) -> dict[str, Any]:
+        """What the next `store` depends on: a plain tree, whose arrays are copies."""
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+
 
 class Whole:
     """Every observation as it came."""
+
+    n_frames = 1
 
     def store(self, obs: Tree, valid: Mask) -> dict[str, Tree]:
         """See `Observations`."""
@@ -48,6 +59,13 @@ class Whole:
         """See `Observations`."""
         return ring.take("obs", row, env)
 
+    def state(self) -> dict[str, Any]:
+        """See `Observations`."""
+        return {}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """See `Observations`."""
+
 
 class Frames:
     """Only the newest frame of each stack.
@@ -58,7 +76,7 @@ class Frames:
     """
 
     def __init__(self, k: int, n_envs: int) -> None:
-        self._k = k
+        self._k = self.n_frames = k
         self._dtype = np.min_scalar_type(k - 1)
         self._back = np.arange(k - 1, -1, -1, dtype=np.int64)
         # The frames before the first row ever were not seen, so that row counts as deep inside a game.
@@ -90,3 +108,11 @@ class Frames:
         frames = ring.take("obs", row[:, None] - self._back, env[:, None])
         frames[self._back > n_earlier[:, None]] = 0
         return frames.reshape(len(row), self._k * frames.shape[2], *frames.shape[3:])
+
+    def state(self) -> dict[str, Any]:
+        """See `Observations`."""
+        return {"n_earlier": self._n_earlier.copy(), "was_valid": self._was_valid.copy()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """See `Observations`."""
+        self._n_earlier, self._was_valid = state["n_earlier"].copy(), state["was_valid"].copy()

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rlcli.core.errors import SnapshotError
 from rlcli.core.samples import Samples
 from rlcli.core.tree import Tree, as_numpy, as_torch, index
 from rlcli.replay.frames import Observations
+from rlcli.replay.log import RowLog, prune
 from rlcli.replay.ring import Index, Mask, Ring
 from rlcli.replay.selectors import Uniform, eligible_places
 from rlcli.replay.storage import InMemory, OnDisk
 from rlcli.replay.views import NStep
+
+_FORMAT = 1
+"""Version of what `Replay.save` leaves; `Replay.load` refuses any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,7 @@ class Replay:
     ) -> None:
         self._ring, self._observations, self._selector, self._view = ring, observations, selector, view
         self._storage = storage
+        self._log = RowLog(ring)
         self._n_valid = 0
         self._must_go_on = np.zeros(ring.n_envs, np.bool_)
 
@@ -119,11 +129,90 @@ class Replay:
         """Bytes of all arrays."""
         return self._ring.n_bytes
 
+    def save(self, folder: Path) -> dict[str, Any]:
+        """Append what is new since the last save to files in ``folder``, which may be missing; fsynced.
+
+        Costs what is new; the first save, one to another folder and one whose earlier files are gone cost everything.
+        A save that fails takes nothing away from what was saved before, and may be tried again.
+
+        Returns:
+            A plain tree for `load`, which names the files. It stays good until `prune` is called without it.
+
+        Raises:
+            SnapshotError: if a file cannot be written; names it.
+        """
+        return {
+            "format": _FORMAT,
+            "layout": dict(self._layout()),
+            "segments": self._log.save(folder),
+            "head": self._ring.head,
+            "n_valid": self._n_valid,
+            "must_go_on": self._must_go_on.copy(),
+            "observations": self._observations.state(),
+            "selector": self._selector.state(),
+        }
+
+    def load(self, folder: Path, state: dict[str, Any]) -> None:
+        """Become what was saved; the next save goes on from there, in new files.
+
+        If it fails, the replay is still empty, and another state may be loaded.
+
+        Args:
+            folder: Where the files lie.
+            state: What `save` returned.
+
+        Raises:
+            ValueError: if this replay is not empty.
+            SnapshotError: if a file is missing or damaged, or the layout is another; names the file or the difference.
+        """
+        if self._ring.head:
+            raise ValueError("only an empty replay can be loaded")
+        try:
+            self._check_layout(folder, state)
+            self._log.load(folder, state["segments"], state["head"])
+            self._selector.load_state(state["selector"])
+            self._observations.load_state(state["observations"])
+            must_go_on, n_valid, head = state["must_go_on"].copy(), int(state["n_valid"]), int(state["head"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise SnapshotError(
+                f"{folder}: the checkpoint's words about the replay make no sense: {error!r}"
+            ) from error
+        self._must_go_on, self._n_valid, self._ring.head = must_go_on, n_valid, head
+
+    @staticmethod
+    def prune(folder: Path, states: Sequence[Any]) -> None:
+        """Delete the files of saves in ``folder`` that none of the states (`save`) needs; other files stay.
+
+        Raises:
+            SnapshotError: if one cannot be deleted; names it.
+        """
+        prune(folder, [state["segments"] for state in states])
+
     def close(self) -> None:
         """Free memory and disk; safe to call twice, and nothing else may be called afterwards."""
         self._ring.release()
         self._storage.close()
         self._n_valid = 0
+
+    def _layout(self) -> Iterator[tuple[str, Any]]:
+        """What must be the same where a save is loaded."""
+        yield "environments", self._ring.n_envs
+        yield "frame stack", self._observations.n_frames
+        yield "selector", self._selector.kind
+        yield "byte order", sys.byteorder
+        for path, dtype, shape in self._ring.layout:
+            yield f"leaf {path}", f"{dtype} {shape}"
+        yield "order of the leaves", ", ".join(path for path, _, _ in self._ring.layout)
+        yield "rows for each environment", self._ring.n_rows
+
+    def _check_layout(self, folder: Path, state: dict[str, Any]) -> None:
+        if state["format"] != _FORMAT:
+            raise SnapshotError(f"{folder}: replay format {state['format']!r}, this rlcli reads format {_FORMAT}")
+        saved, own = state["layout"], dict(self._layout())
+        for name in {**own, **saved}:
+            if saved.get(name) != own.get(name):
+                there, here = saved.get(name, "nothing"), own.get(name, "nothing")
+                raise SnapshotError(f"{folder}: replay of another layout: {name}: saved {there}, this run has {here}")
 
     def _append(self, rows: dict[str, Tree], obs: Tree) -> None:
         valid = rows["valid"]

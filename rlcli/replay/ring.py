@@ -5,7 +5,7 @@ Rows carry absolute numbers from 0, never reused, so that an index stays meaning
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -50,6 +50,28 @@ class Ring:
     def n_bytes(self) -> int:
         """Bytes of all arrays."""
         return sum(leaf.nbytes for _, leaf in leaves(self._data))
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row of all environments."""
+        return self.n_bytes // self.n_rows
+
+    @property
+    def layout(self) -> list[tuple[str, np.dtype[Any], tuple[int, ...]]]:
+        """(Dotted path, dtype, shape for one environment) of each leaf, in their order in `memory`."""
+        return [(path, leaf.dtype, leaf.shape[2:]) for path, leaf in leaves(self._data)]
+
+    def memory(self, first: int, end: int) -> Iterator[npt.NDArray[Any]]:
+        """The memory of rows ``first`` to ``end``, at most ``n_rows``: views [n, B, ...] leaf by leaf, in time order.
+
+        A leaf comes in two pieces where the ring wraps around. They may be written to.
+        """
+        start, n = first % self.n_rows, end - first
+        before_wrap = min(n, self.n_rows - start)
+        for _, leaf in leaves(self._data):
+            yield leaf[start : start + before_wrap]
+            if n > before_wrap:
+                yield leaf[: n - before_wrap]
 
     def append(self, rows: dict[str, Tree]) -> None:
         """Write rows behind the newest, over the oldest.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,6 +22,9 @@ class Uniform:
     Args:
         rng: The only source of randomness.
     """
+
+    kind = "uniform"
+    """Whose state `state` gives; one of another kind cannot be loaded."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -49,6 +52,14 @@ class Uniform:
             found.append(self._rng.choice(self._listed(ring, eligible), missing))
         row, env = np.divmod(np.concatenate(found), ring.n_envs)
         return row, env
+
+    def state(self) -> dict[str, Any]:
+        """All that the next draws depend on, the ring aside: a plain tree, whose arrays are copies."""
+        return {"rng": self._rng.bit_generator.state}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+        self._rng.bit_generator.state = state["rng"]
 
     def _listed(self, ring: Ring, eligible: Eligible) -> Index:
         row, env = eligible_places(ring, eligible)

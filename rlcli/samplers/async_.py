@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import copy
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 
-from rlcli.core.errors import WorkerError
+from rlcli.core.errors import InexactError, WorkerError
 from rlcli.core.pickling import pickled
 from rlcli.core.pulse import Pulse
 from rlcli.core.samples import Collected, Evaluation
-from rlcli.core.tree import index, write
-from rlcli.samplers.batch import allocate, copy_samples, share_like, shared_samples
+from rlcli.core.tree import Tree, as_numpy, index, map_tree, write
+from rlcli.samplers.batch import batch_shapes, copy_samples, share_like, shared_samples
 from rlcli.samplers.config import AlternatingConfig, AsyncConfig, BatchOptions, CpuConfig, GpuConfig, SerialConfig
 from rlcli.samplers.crew import Crew, CrewPolicy
 from rlcli.samplers.setup import SamplerSetup
@@ -66,7 +68,7 @@ class AsyncSampler:
 
     def __init__(self, config: AsyncConfig, setup: SamplerSetup) -> None:
         self._agent = setup.agent
-        like = allocate(setup.spec, setup.agent, config.batch_T, config.batch_B)
+        like = batch_shapes(setup.spec, setup.agent, config.batch_T, config.batch_B)
         memories = [share_like(like, setup.say) for _ in range(_N_BUFFERS)]
         self._memories = memories
         self._buffers = [shared_samples(memory) for memory in memories]
@@ -78,6 +80,7 @@ class AsyncSampler:
         self._last: int | None = None
         """The buffer filled last."""
         self._step = 0
+        self._boundary: Tree = None
         self._owed: deque[Request] = deque()
         """Requests without an answer yet, in their order."""
         acting = copy.deepcopy(setup.agent)
@@ -118,6 +121,7 @@ class AsyncSampler:
         filled = self._ready.popleft()
         self._free.append(filled.buffer)
         lag = self._version - filled.version
+        self._boundary = map_tree(np.copy, index(as_numpy(self._buffers[filled.buffer].obs), -1))
         return replace(filled.collected, samples=self._buffers[filled.buffer], policy_lag=lag)
 
     def evaluate(self, step: int) -> Evaluation:
@@ -127,6 +131,25 @@ class AsyncSampler:
             self._note(answer)
         evaluation: Evaluation = answer
         return evaluation
+
+    def state(self) -> list[Any]:
+        """See `Sampler`."""
+        raise InexactError("sampler=async: which weights act hangs on timing")
+
+    def load_state(self, states: Sequence[Any]) -> None:
+        """See `Sampler`."""
+        raise InexactError("sampler=async: its environments begin new episodes")
+
+    def boundary(self) -> Tree:
+        """See `Sampler`."""
+        return self._boundary
+
+    def cut(self, seed: int, boundary: Tree = None) -> None:
+        """See `Sampler`; without ``boundary`` nothing: it could not be done at the same place again."""
+        if boundary is not None:
+            self._boundary = boundary
+            self._post(Request("cut", (seed, boundary)))
+            self._answer("begin new episodes")
 
     def _post(self, request: Request) -> None:
         self._owed.append(request)
@@ -203,8 +226,8 @@ def serve_sampler(
         while (request := channel.receive()).verb != "close":
             version = mailbox.take(setup.agent)
             sampler.publish()
-            if request.verb == "evaluate":
-                channel.answer(sampler.evaluate(*request.args))
+            if request.verb != "fill":
+                channel.answer(getattr(sampler, request.verb)(*request.args))
                 continue
             buffer, last, learner_step = request.args
             begins = step is None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from rlcli.core.errors import EnvError
+from rlcli.core.errors import EnvError, InexactError
 from rlcli.core.protocols import Agent, VectorEnv
 from rlcli.core.rng import Purpose, UniformStreams
 from rlcli.core.samples import Collected, Episode, Game, Samples
@@ -119,6 +120,56 @@ class Collector:
         else:
             most, seed = self._options.max_decorrelation_steps, self._options.seed
             self._n_steps += self._env.decorrelate(self._next_obs, most, seed)
+
+    @property
+    def env_ids(self) -> Sequence[int]:
+        """Global ids of the environments, in the order of the slice."""
+        return self._env.env_ids
+
+    def state(self) -> list[Any]:
+        """[B] plain trees with which collectors over any slices go on exactly as this one would; between two batches.
+
+        Raises:
+            InexactError: An environment cannot be saved, or was lost just now.
+        """
+        if self._first_obs is not None:
+            raise InexactError("an environment was lost with its worker in the last batch")
+        parts = zip(self._env.state(), self._uniforms.state(), self._tracker.state(), strict=True)
+        return [
+            {
+                "env": env,
+                "uniforms": uniforms,
+                "episode": episode,
+                "obs": map_tree(np.array, index(self._next_obs, b)),
+                "carry": map_tree(lambda leaf, b=b: leaf[b].cpu().numpy().copy(), self._state),
+                "n_steps": int(self._n_steps[b]),
+            }
+            for b, (env, uniforms, episode) in enumerate(parts)
+        ]
+
+    def load_state(self, states: Sequence[Any]) -> None:
+        """Go on where `state` was taken; the environments have been reset before."""
+        self._env.load_state([state["env"] for state in states])
+        self._uniforms.load_state([state["uniforms"] for state in states])
+        self._tracker.load_state([state["episode"] for state in states])
+        self._state = map_tree(lambda leaf: leaf.clone(), self._initial_state)
+        for b, state in enumerate(states):
+            write(self._next_obs, b, state["obs"])
+            write(self._state, b, map_tree(torch.from_numpy, state["carry"]))
+            self._n_steps[b] = state["n_steps"]
+
+    def cut(self, seed: int) -> None:
+        """Let all environments begin new episodes, after a cut that follows the last row in memory.
+
+        Args:
+            seed: Run seed of their streams from here on.
+        """
+        first = map_tree(np.copy, self._next_obs)
+        self._env.reset(first, seed)
+        self._first_obs = first
+        write(self._next_obs, ..., index(self._np["obs"], self._n_rows))
+        self._uniforms = UniformStreams(seed, Purpose.EXPLORE, self._env.env_ids, self._agent.n_uniforms)
+        self._state = self._initial_state
 
     def reset_idle(self) -> None:
         """Reset the environments that idle since their episode's end; does nothing in mode mid_batch."""

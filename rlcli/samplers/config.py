@@ -24,8 +24,10 @@ class BatchOptions:
     off_policy_only: ClassVar[bool] = False
     """Whether batches may come from older weights than the newest."""
 
-    batch_T: int = option(5, "Rows of a batch: steps of each environment between two updates.", ge=1)
-    batch_B: int = option(16, "Environments.", ge=1)
+    batch_T: int = option(
+        5, "Rows of a batch: steps of each environment between two updates.", ge=1, at_resume="warned"
+    )
+    batch_B: int = option(16, "Environments.", ge=1, at_resume="locked")
     max_decorrelation_steps: int = option(
         100,
         "Each environment first takes 1 to this many random actions, so that they do not run in step (rlpyt's default "
@@ -38,6 +40,7 @@ class BatchOptions:
         "the batch and resets while the learner works, for slow resets; an end in the very last row takes the next "
         "batch's first row as its filler.",
         choices=("mid_batch", "between_batches"),
+        at_resume="warned",
     )
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from rlcli.core.errors import WorkerError
+from rlcli.core.errors import InexactError, WorkerError
 from rlcli.core.pulse import Pulse
 from rlcli.core.samples import Collected, Evaluation, Samples
-from rlcli.core.tree import index, write
+from rlcli.core.tree import Tree, as_numpy, index, write
 from rlcli.envs.build import build_vector_env
-from rlcli.samplers.batch import allocate, batch_slice, share_like, shared_samples, split
+from rlcli.samplers.batch import batch_shapes, batch_slice, share_like, shared_samples, split
+from rlcli.samplers.boundary import Boundary
 from rlcli.samplers.collector import Collector, CollectorOptions, Gathered, collector_options, join
 from rlcli.samplers.config import CpuConfig
 from rlcli.samplers.evaluation import Evaluator, build_evaluator, evaluation_env, merge, n_evaluation_envs
@@ -42,8 +44,9 @@ class CpuSampler:
         n = n_workers(config)
         self._learner = setup.agent
         self._restarts = config.on_worker_failure == "restart"
-        self._memory = share_like(allocate(setup.spec, setup.agent, config.batch_T, config.batch_B), setup.say)
+        self._memory = share_like(batch_shapes(setup.spec, setup.agent, config.batch_T, config.batch_B), setup.say)
         self._samples = shared_samples(self._memory)
+        self._boundary = Boundary(self._samples)
         # A learner elsewhere keeps its weights; acting then happens on a copy of them.
         self._agent: Any = setup.agent if setup.device == "cpu" else copy.deepcopy(setup.agent)
         self._agent.to("cpu")
@@ -65,7 +68,7 @@ class CpuSampler:
     def collect(self, step: int) -> Collected:
         """One batch, beginning after ``step`` environment steps."""
         if self._restarts:  # row 0 of a slice that is lost must follow the last row of the batch before
-            write(index(self._samples.obs, 0), ..., index(self._samples.obs, -1))
+            write(index(as_numpy(self._samples.obs), 0), ..., self._boundary.obs)
         parts: list[Gathered] = []
         for rank, answer in self._crew.ask(range(len(self._slices)), Request("collect", (step,))).items():
             if isinstance(answer, WorkerError):
@@ -73,7 +76,30 @@ class CpuSampler:
                 _lose(batch_slice(self._samples, self._slices[rank].start, self._slices[rank].stop))
             else:
                 parts.append(answer)
+        self._boundary.note()
         return join(self._samples, parts)
+
+    def boundary(self) -> Tree:
+        """See `Sampler`."""
+        return self._boundary.obs
+
+    def state(self) -> list[Any]:
+        """See `Sampler`."""
+        answers = self._crew.ask(range(len(self._slices)), Request("state"))
+        for rank, answer in answers.items():
+            if isinstance(answer, WorkerError):
+                self._crew.restart(rank, answer)
+                raise InexactError(str(answer))
+        return [state for rank in sorted(answers) for state in answers[rank]]
+
+    def load_state(self, states: Sequence[Any]) -> None:
+        """See `Sampler`."""
+        self._tell_all(lambda ids: Request("load_state", (list(states[ids.start : ids.stop]),)))
+
+    def cut(self, seed: int, boundary: Tree = None) -> None:
+        """See `Sampler`."""
+        self._boundary.put(boundary)
+        self._tell_all(lambda ids: Request("cut", (seed,)))
 
     def evaluate(self, step: int) -> Evaluation:
         """Play whole games in the workers; their environments are made on the first call."""
@@ -85,6 +111,17 @@ class CpuSampler:
                 else:
                     answers[rank] = answer
         return merge([answers[rank] for rank in self._evaluating])
+
+    def _tell_all(self, request: Callable[[range], Request]) -> None:
+        """Have all workers do what the request for their slice says; one that is lost meanwhile does it anew."""
+        missing = list(range(len(self._slices)))
+        while missing:
+            for rank in missing:
+                self._crew.post(rank, request(self._slices[rank]))
+            answers = self._crew.gather(missing, request(self._slices[0]).verb)
+            missing = [rank for rank, answer in answers.items() if isinstance(answer, WorkerError)]
+            for rank in missing:
+                self._crew.restart(rank, answers[rank])
 
     def publish(self) -> None:
         """Copy the learner's weights to the workers' where they are not the same memory."""
@@ -140,6 +177,8 @@ def serve_collector(
             if request.verb == "collect":
                 channel.answer(collector.collect(*request.args))
                 collector.reset_idle()  # while the learner works
+            elif request.verb in ("state", "load_state", "cut"):
+                channel.answer(getattr(collector, request.verb)(*request.args))
             else:
                 evaluator = evaluator or build_evaluator(setup, evaluation_env(setup, parts.eval_slices[rank]))
                 channel.answer(evaluator.evaluate(*request.args))

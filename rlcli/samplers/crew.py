@@ -8,23 +8,23 @@ import multiprocessing
 import os
 import selectors
 import signal
+import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
-from rlcli.core.errors import RlcliError, WorkerError
+from rlcli.core.errors import RlcliError, WorkerError, id_range
 from rlcli.core.pulse import N_WORDS, Pulse
 from rlcli.core.stop import children_begin_blocked
 from rlcli.samplers.shared import SharedTree, need_open_files
+from rlcli.samplers.worker import LOOK_S as _LOOK_S
 from rlcli.samplers.worker import Failure, Job, Request, Said, Serve, run_worker
 
-_LOOK_S = 1.0
-"""How often a wait looks at clocks; answers and deaths wake it at once."""
 _QUIET_S = 10.0
 """After so long without a sign of life a wait says what it waits for, and again after as long."""
 _START_S = 120.0
@@ -92,6 +92,8 @@ class Crew:
         self._inbox: list[defaultdict[str, deque[Any]]] = [defaultdict(deque) for _ in range(n)]
         """Answers that have come, by who asked."""
         self._dead: dict[int, WorkerError] = {}
+        self._final: set[int] = set()
+        """Those of the dead that are not to be started again, whatever the policy."""
         self._restarts: list[deque[float]] = [deque() for _ in range(n)]
         self.incarnations = [0] * n
         """How often each worker has been started again."""
@@ -130,7 +132,8 @@ class Crew:
             asker: Who asked.
 
         Returns:
-            rank -> answer, or, with on_worker_failure=restart, the WorkerError of a worker that was lost.
+            rank -> answer, or, with on_worker_failure=restart, the WorkerError of a worker that was lost. What rlcli
+            found wrong in a worker is no such loss: it would be found again.
 
         Raises:
             WorkerError: A worker raised, died, was killed or gave no sign of life in time.
@@ -144,7 +147,7 @@ class Crew:
                     answers[rank] = self._inbox[rank][asker].popleft()
                 elif rank in self._dead:
                     answers[rank] = self._dead[rank]
-                    if self._policy.on_worker_failure == "stop":
+                    if self._policy.on_worker_failure == "stop" or rank in self._final:
                         raise self._dead[rank]
             missing -= answers.keys()
             if not missing:
@@ -198,7 +201,8 @@ class Crew:
         self._pulses.tree[rank] = (0, 0, -1)
         self._askers[rank].append("")  # that it is ready comes unasked
         ours, theirs = self._context.Pipe()
-        args = (self._serve, self._jobs[rank], self.incarnations[rank], theirs, self._pulses)
+        maker = os.getpid() if threading.current_thread() is threading.main_thread() else 0
+        args = (self._serve, self._jobs[rank], self.incarnations[rank], theirs, self._pulses, maker)
         # not daemonic: those may have no children, but the process of an async sampler has; `close` runs at exit
         process = self._context.Process(target=run_worker, args=args, name=f"rlcli-{self._policy.name}-{rank}")
         self._connections[rank], self._processes[rank] = ours, process
@@ -244,6 +248,8 @@ class Crew:
         if isinstance(message, Said):
             self._say(message.text)
         elif isinstance(message, Failure):
+            if message.final:
+                self._final.add(rank)
             self._lost(rank, message.inner or self._error(rank, message.reason, message.remote_traceback))
         else:
             self._inbox[rank][self._askers[rank].popleft()].append(message)
@@ -252,7 +258,8 @@ class Crew:
         if rank not in self._dead:
             process = self._processes[rank]
             process.join(self._policy.close_s)
-            self._lost(rank, self._error(rank, _cause_of_death(process.exitcode)))
+            doing = self._watched[rank].describe()
+            self._lost(rank, self._error(rank, f"{_cause_of_death(process.exitcode)}, at {doing}"))
 
     def _lost(self, rank: int, error: WorkerError) -> None:
         """Note that a worker is lost, and listen to it no more."""
@@ -268,12 +275,25 @@ class Crew:
         for rank in missing:  # a process that the environment left behind may hold both signs of the worker's end
             if self._processes[rank].exitcode is not None:
                 self._died(rank)
-        for rank, quiet_s in watch.stalled(missing - self._dead.keys(), self._policy.timeout_s):
+        alive = missing - self._dead.keys()
+        for rank, quiet_s in list(watch.stalled(alive, self._policy.timeout_s)):
             self._processes[rank].kill()
             reason = f"no sign of life for {quiet_s:.0f} s (sampler.timeout_s) at {self._watched[rank].describe()}"
-            self._lost(rank, self._error(rank, f"{reason}, asked to {what}"))
+            others = watch.quiet(alive - {rank}, quiet_s / 2)
+            self._lost(rank, self._error(rank, f"{reason}, asked to {what}{self._as_well(others)}"))
         if line := watch.line(missing):
             self._say(f"waiting for {self._policy.name}{'s' * (len(missing) > 1)} {line}")
+
+    def _as_well(self, others: Mapping[int, float]) -> str:
+        """Names those that are quiet, too, with their seconds, in an error that ends the run."""
+        if not others or self._policy.on_worker_failure != "stop":
+            return ""
+        named = (
+            f"worker {rank} (envs {id_range(self._jobs[rank].env_ids)}), {seconds:.0f} s at "
+            f"{self._watched[rank].describe()}"
+            for rank, seconds in others.items()
+        )
+        return f"; quiet as well: {', '.join(named)}"
 
     def _sleep(self, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -308,6 +328,7 @@ class Crew:
         self._inbox[rank].clear()
         self._askers[rank].clear()
         self._dead.pop(rank, None)
+        self._final.discard(rank)
 
     def _error(self, rank: int, reason: str, remote_traceback: str = "") -> WorkerError:
         return WorkerError(rank, self._jobs[rank].env_ids, reason, remote_traceback, self._policy.name)
@@ -334,11 +355,15 @@ class _Watch:
     def _limit(self, rank: int, limit_s: float) -> float:
         return max(limit_s, _START_S) if self._pulses[rank].is_starting else limit_s
 
+    def quiet(self, ranks: set[int], least_s: float) -> dict[int, float]:
+        """Those that have been quiet for so long, with the seconds, as far as `stalled` has seen."""
+        now = time.monotonic()
+        silence = {rank: now - self._last[rank][1] for rank in sorted(ranks)}
+        return {rank: seconds for rank, seconds in silence.items() if seconds >= least_s}
+
     def line(self, ranks: set[int]) -> str:
         """Who has been quiet for long and what they are doing; empty if there is nothing new to say."""
-        now = time.monotonic()
-        quiet = {rank: now - self._last[rank][1] for rank in sorted(ranks)}
-        quiet = {rank: seconds for rank, seconds in quiet.items() if seconds >= _QUIET_S}
+        now, quiet = time.monotonic(), self.quiet(ranks, _QUIET_S)
         if not quiet or now - self._said < _QUIET_S:
             return ""
         self._said = now

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +91,14 @@ class GroupWorker:
     def decorrelate(self, max_steps: int, seed: int) -> npt.NDArray[np.int64]:
         """Let each run on by a random number of steps, which it gives."""
         return self._env.decorrelate(self._memory["obs"], max_steps, seed)
+
+    def state(self) -> list[Any]:
+        """[B] what each needs to go on exactly."""
+        return self._env.state()
+
+    def load_state(self, states: Sequence[Any]) -> None:
+        """Let each go on from there."""
+        self._env.load_state(states)
 
     def close(self) -> None:
         """Close all."""

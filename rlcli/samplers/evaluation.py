@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +13,9 @@ from rlcli.core.errors import EnvError
 from rlcli.core.protocols import Agent, VectorEnv
 from rlcli.core.rng import Purpose, UniformStreams
 from rlcli.core.samples import Episode, Evaluation, Game
-from rlcli.core.tree import as_numpy, as_torch, map_tree
+from rlcli.core.tree import as_numpy, as_torch, leaves, map_tree
 from rlcli.envs.build import build_vector_env
+from rlcli.samplers.quota import fair_n_envs
 from rlcli.samplers.recurrence import restart
 from rlcli.samplers.setup import SamplerSetup
 from rlcli.samplers.tracker import EpisodeTracker
@@ -41,11 +43,20 @@ class Evaluator:
         self._tracker = EpisodeTracker(env.env_ids, discount)
         n_envs = len(env.env_ids)
         self._obs = map_tree(lambda leaf: np.zeros((n_envs, *leaf.shape), leaf.dtype), env.spec.example_obs)
+        self._floats = [(path, leaf) for path, leaf in leaves(self._obs, "obs") if leaf.dtype.kind == "f"]
+        """Parts of the observation that may be NaN or infinite."""
+        self._n_steps = np.zeros(n_envs, np.int64)
+        """Each environment's own, over all evaluations."""
 
     def evaluate(self, step: int) -> Evaluation:
-        """Play; ``step`` is the training's, for what hangs on it."""
+        """Play; ``step`` is the training's, for what hangs on it.
+
+        Raises:
+            EnvError: An environment failed, or gave a reward or observation that is not finite.
+        """
         env, obs, remaining = self._env, self._obs, self._quota.copy()
         env.reset(obs, seed=self._seed)
+        self._refuse_non_finite(self._floats)
         self._tracker.reset()
         streams = UniformStreams(self._seed, Purpose.EVAL_EXPLORE, env.env_ids, self._agent.n_uniforms)
         state = initial = self._agent.initial_state(len(env.env_ids))
@@ -59,7 +70,8 @@ class Evaluator:
             act = self._agent.act(tensors, state, uniforms, env_ids=env.env_ids, step=step, explore=False)
             env.send(as_numpy(act.action), autoreset=playing)
             result = env.recv(obs)
-            self._refuse_non_finite(result.reward)
+            self._n_steps += result.valid
+            self._refuse_non_finite([("reward", result.reward), *self._floats])
             state = restart(act.state, initial, ~result.valid)
             # an env that has played its games idles; but one that was lost with its worker begins another
             done = set(np.asarray(env.env_ids)[~playing].tolist())
@@ -77,16 +89,19 @@ class Evaluator:
         """Close the environments."""
         self._env.close()
 
-    def _refuse_non_finite(self, reward: npt.NDArray[np.float32]) -> None:
-        finite = np.isfinite(reward)
-        if not finite.all():
-            b = int(np.flatnonzero(~finite)[0])
-            raise EnvError(f"evaluation env {self._env.env_ids[b]}: reward is {reward[b]}, must be finite")
+    def _refuse_non_finite(self, parts: Sequence[tuple[str, npt.NDArray[np.floating[Any]]]]) -> None:
+        """Look at (path, [B, ...]) arrays of one row."""
+        for path, leaf in parts:
+            finite = np.isfinite(leaf)
+            if not finite.all():
+                b, *place = np.argwhere(~finite)[0].tolist()
+                message = f"{path}{place or ''} is {leaf[(b, *place)]}, must be finite"
+                raise EnvError(message, self._env.env_ids[b], int(self._n_steps[b]), evaluation=True)
 
 
 def n_evaluation_envs(setup: SamplerSetup) -> int:
-    """Evaluation environments that have a game to play."""
-    return min(setup.eval_n_envs, setup.eval_n_episodes)
+    """Evaluation environments that play; 0: there is no evaluation."""
+    return fair_n_envs(setup.eval_n_envs, setup.eval_n_episodes) if setup.eval_n_envs else 0
 
 
 def quotas(n_episodes: int, n_envs: int) -> list[int]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from rlcli.core.machine import cpu_budget
 from rlcli.core.protocols import VectorEnv
 from rlcli.core.rng import Purpose
 from rlcli.core.samples import Collected, Evaluation, Samples
-from rlcli.core.tree import map_tree
+from rlcli.core.tree import Tree
 from rlcli.envs.build import build_vector_env, has_native_vector
-from rlcli.samplers.batch import allocate, as_tree, batch_slice, split
+from rlcli.samplers.batch import allocate, batch_slice, split
+from rlcli.samplers.boundary import Boundary
 from rlcli.samplers.collector import Collector, collector_options, join
 from rlcli.samplers.config import WorkerOptions
 from rlcli.samplers.env_worker import EnvParts, Group, serve_envs, step_memory
@@ -53,6 +54,7 @@ class CentralSampler:
     def __init__(self, config: WorkerOptions, setup: SamplerSetup, n_groups: int, overlap: bool = True) -> None:
         self._setup, self._n_rows, self._overlap = setup, config.batch_T, overlap
         self._samples = _batch(config, setup)
+        self._boundary = Boundary(self._samples)
         self._evaluator: Evaluator | None = None
         groups = split(config.batch_B, n_groups)
         self._stepper = _stepper(config, setup, groups)
@@ -81,7 +83,33 @@ class CentralSampler:
             self._in_turn()
         else:
             self._one_after_the_other()
-        return join(self._samples, [group.finish() for group in self._collectors])
+        parts = [group.finish() for group in self._collectors]
+        self._boundary.note()
+        return join(self._samples, parts)
+
+    def boundary(self) -> Tree:
+        """See `Sampler`."""
+        return self._boundary.obs
+
+    def state(self) -> list[Any]:
+        """See `Sampler`."""
+        parts = {
+            env_id: state
+            for group in self._collectors
+            for env_id, state in zip(group.env_ids, group.state(), strict=True)
+        }
+        return [parts[env_id] for env_id in sorted(parts)]
+
+    def load_state(self, states: Sequence[Any]) -> None:
+        """See `Sampler`."""
+        for group in self._collectors:
+            group.load_state([states[i] for i in group.env_ids])
+
+    def cut(self, seed: int, boundary: Tree = None) -> None:
+        """See `Sampler`."""
+        self._boundary.put(boundary)
+        for group in self._collectors:
+            group.cut(seed)
 
     def evaluate(self, step: int) -> Evaluation:
         """Play whole games; the environments are made on the first call."""
@@ -189,10 +217,7 @@ def _stepper(config: WorkerOptions, setup: SamplerSetup, groups: Sequence[Sequen
 
 def _batch(config: WorkerOptions, setup: SamplerSetup) -> Samples:
     """Memory for a batch; page-locked where observations go to a GPU from it."""
-    samples = allocate(setup.spec, setup.agent, config.batch_T, config.batch_B)
-    if setup.device == "cpu":
-        return samples
-    return Samples(**map_tree(lambda leaf: leaf.pin_memory(), as_tree(samples)))
+    return allocate(setup.spec, setup.agent, config.batch_T, config.batch_B, pinned=setup.device != "cpu")
 
 
 def _spread(ids: Sequence[int], n: int, first: int = 0) -> list[list[int]]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from rlcli.core.machine import cpu_budget
 from rlcli.core.samples import Collected, Evaluation
+from rlcli.core.tree import Tree
 from rlcli.envs.build import build_vector_env
 from rlcli.samplers.batch import allocate
+from rlcli.samplers.boundary import Boundary
 from rlcli.samplers.collector import Collector, collector_options, join
 from rlcli.samplers.config import SerialConfig
 from rlcli.samplers.evaluation import Evaluator, build_evaluator, evaluation_env, n_evaluation_envs
@@ -23,6 +28,7 @@ class SerialSampler:
     def __init__(self, config: SerialConfig, setup: SamplerSetup) -> None:
         self._setup = setup
         self._samples = allocate(setup.spec, setup.agent, config.batch_T, config.batch_B)
+        self._boundary = Boundary(self._samples)
         self._env = build_vector_env(
             setup.env,
             range(config.batch_B),
@@ -40,7 +46,26 @@ class SerialSampler:
     def collect(self, step: int) -> Collected:
         """One batch, beginning after ``step`` environment steps."""
         self._collector.reset_idle()
-        return join(self._samples, [self._collector.collect(step)])
+        gathered = self._collector.collect(step)
+        self._boundary.note()
+        return join(self._samples, [gathered])
+
+    def boundary(self) -> Tree:
+        """See `Sampler`."""
+        return self._boundary.obs
+
+    def state(self) -> list[Any]:
+        """See `Sampler`."""
+        return self._collector.state()
+
+    def load_state(self, states: Sequence[Any]) -> None:
+        """See `Sampler`."""
+        self._collector.load_state(states)
+
+    def cut(self, seed: int, boundary: Tree = None) -> None:
+        """See `Sampler`."""
+        self._boundary.put(boundary)
+        self._collector.cut(seed)
 
     def evaluate(self, step: int) -> Evaluation:
         """Play whole games; the environments are made on the first call."""

@@ -24,8 +24,8 @@ from rlcli.core.tree import Tree, leaves, map_tree
 
 _ALIGNMENT = 64
 """Bytes of a cache line: two leaves never share one, and any dtype may begin there."""
-_USABLE = 0.95
-"""Part of the free room that a tree may take; the rest is for everything else that runs."""
+USABLE = 0.95
+"""Part of the free room that a batch may take; the rest is for everything else that runs."""
 _LOCK_LOOK_S = 1e-4
 _SPARE_FILES = 16
 """Descriptors beyond the counted ones: snapshots, logs, modules that are imported late."""
@@ -233,7 +233,7 @@ _KINDS = (_in_memory, _in_file) if hasattr(os, "memfd_create") else (_in_file,)
 
 
 def _fill(where: str, free: int, make: Callable[[], int], n_bytes: int) -> int:
-    if n_bytes > free * _USABLE:
+    if n_bytes > free * USABLE:
         raise _NoRoom(f"{free:,} are free in {where}")
     try:
         descriptor = make()

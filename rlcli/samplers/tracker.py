@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rlcli.core.samples import Episode, Game
 from rlcli.core.spec import Step
@@ -33,6 +35,16 @@ class EpisodeTracker:
         self._nonzero = np.zeros(n, np.int64)
         self._game_length = np.zeros(n, np.int64)
         self._score = np.zeros(n, np.float64)
+
+    def state(self) -> list[Any]:
+        """[B] what is running in each environment, plain."""
+        return [{name: array[b].item() for name, array in self._sums().items()} for b in range(len(self._env_ids))]
+
+    def load_state(self, states: Sequence[Any]) -> None:
+        """Go on with what `state` gave."""
+        for b, state in enumerate(states):
+            for name, array in self._sums().items():
+                array[b] = state[name]
 
     def step(self, row: int, step: Step) -> tuple[list[Episode], list[Game]]:
         """Add one step of every environment; gives what ended in it."""
@@ -70,6 +82,17 @@ class EpisodeTracker:
     def running_scores(self) -> list[float]:
         """Score so far of each environment's game."""
         return [float(s) for s in self._score]
+
+    def _sums(self) -> dict[str, npt.NDArray[Any]]:
+        return {
+            "length": self._length,
+            "return": self._return,
+            "discounted": self._discounted,
+            "factor": self._factor,
+            "nonzero": self._nonzero,
+            "game_length": self._game_length,
+            "score": self._score,
+        }
 
     def _close_episode(self, row: int, b: int) -> Episode:
         episode = Episode(

@@ -140,4 +140,17 @@ def _bytes_for(weight: Tensor) -> np.ndarray[Any, Any]:
 def _tensor(memory: np.ndarray[Any, Any], like: Tensor) -> Tensor:
     if not memory.size:
         return torch.empty(like.shape, dtype=like.dtype)
-    return torch.from_numpy(memory).view(like.dtype).view(like.shape)
+    flat = torch.from_numpy(memory).view(like.dtype)
+    # laid out as it was: the optimizer's moments are, and convolutions with channels last are faster
+    return flat.as_strided(like.shape, like.stride()) if _is_dense(like) else flat.view(like.shape)
+
+
+def _is_dense(weight: Tensor) -> bool:
+    """Whether the elements fill a piece of memory, in whatever order of the axes."""
+    expected = 1
+    for stride, size in sorted(zip(weight.stride(), weight.shape, strict=True)):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import multiprocessing
 import os
@@ -18,13 +19,15 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from rlcli.core import machine
-from rlcli.core.errors import WorkerError
+from rlcli.core.errors import WorkerError, is_own_finding
 from rlcli.core.pulse import Doing, Pulse
-from rlcli.core.stop import unblock
+from rlcli.core.stop import SIGNALS, unblock
 from rlcli.samplers.shared import SharedTree
 
-_LOOK_S = 1.0
-"""How often a worker looks whether its parent still lives, beside waiting for the sign of it."""
+LOOK_S = 1.0
+"""How often who waits for another process looks at clocks and ids, beside what wakes it at once."""
+_PR_SET_PDEATHSIG = 1
+"""Of Linux's prctl: the signal that comes when the thread that made this process ends."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,8 @@ class Failure:
     remote_traceback: str
     inner: WorkerError | None = None
     """What ended it, where that was a worker of its own."""
+    final: bool = False
+    """Whether it would come again, so that the worker is not to be started again; see `is_own_finding`."""
 
 
 class ParentGoneError(Exception):
@@ -114,13 +119,25 @@ Serve = Callable[[Any, Any, Channel, Pulse, int], None]
 """(parts, shared, channel, pulse, incarnation): makes what the job says, reports ready, serves until told to close."""
 
 
-def run_worker(serve: Serve, job: Job, incarnation: int, connection: Connection, pulses: SharedTree) -> None:
-    """Serve requests until told to close or until the parent is gone."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # Both may reach the whole group; the parent decides what they mean, and ends its workers by other means. Not
+def run_worker(
+    serve: Serve, job: Job, incarnation: int, connection: Connection, pulses: SharedTree, maker: int
+) -> None:
+    """Serve requests until told to close or until the parent is gone.
+
+    Args:
+        serve: See `Serve`.
+        job: What to serve.
+        incarnation: How often this worker has been started again.
+        connection: The pipe to the parent.
+        pulses: Signs of life of all workers.
+        maker: Id of the process whose main thread makes this one; 0 if another thread does.
+    """
+    for number in SIGNALS:
+        # They may reach the whole group; the parent decides what they mean, and ends its workers by other means. Not
         # SIG_IGN: an environment's own programs would inherit it, and could not be told to end.
         signal.signal(number, _leave_it_to_the_parent)
     unblock()
+    _end_with_maker(maker)
     _end_with_parent()
     pulse = Pulse(pulses.tree[job.rank])
     pulse.doing(Doing.START)
@@ -136,12 +153,26 @@ def run_worker(serve: Serve, job: Job, incarnation: int, connection: Connection,
     except BaseException as error:
         inner = error if isinstance(error, WorkerError) else None
         with contextlib.suppress(OSError):
-            connection.send(Failure(f"{type(error).__name__}: {error}", traceback.format_exc(), inner))
+            reason = f"{type(error).__name__}: {error}"
+            connection.send(Failure(reason, traceback.format_exc(), inner, is_own_finding(error)))
         sys.exit(1)
 
 
 def _leave_it_to_the_parent(number: int, frame: object) -> None:
     """Handles a signal by going on."""
+
+
+def _end_with_maker(maker: int) -> None:
+    """Have the system kill this process when its maker ends, even in C code that lets no Python run. Linux only.
+
+    The sign is the end of the thread that made the process, hence only of one that lives as long as its process. A
+    process that the fork server made has another parent than its maker, and outlives it by other means.
+    """
+    if not sys.platform.startswith("linux") or os.getppid() != maker:
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != maker:  # it ended before it could be watched
+        os._exit(1)
 
 
 def _end_with_parent() -> None:
@@ -155,9 +186,9 @@ def _end_with_parent() -> None:
             if os.getppid() != parent_id:
                 break
             if parent is None:
-                time.sleep(_LOOK_S)
+                time.sleep(LOOK_S)
             else:
-                parent.join(_LOOK_S)
+                parent.join(LOOK_S)
         os._exit(1)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()

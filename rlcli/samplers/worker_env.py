@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rlcli.core.errors import WorkerError
+from rlcli.core.errors import InexactError, WorkerError
 from rlcli.core.spec import EnvSpec, Step
 from rlcli.core.tree import Tree, index, write
 from rlcli.samplers.crew import Crew
@@ -95,6 +96,30 @@ class WorkerVectorEnv:
             taken[self._slices[rank]] = 0 if steps is None else steps  # None: lost meanwhile, and reset
         write(obs_out, ..., self._memory["obs"])
         return taken
+
+    def state(self) -> list[Any]:
+        """See `VectorEnv`.
+
+        Raises:
+            InexactError: An environment cannot be saved, or its worker was lost.
+        """
+        if any(self._is_new(rank) for rank in self._slices):
+            raise InexactError("a worker was lost and started again")
+        states: list[Any] = [None] * len(self.env_ids)
+        for rank, answer in self._crew.ask(list(self._slices), Request("state", (self._name,)), self._name).items():
+            if isinstance(answer, WorkerError):
+                self._crew.restart(rank, answer)
+                raise InexactError(str(answer))
+            states[self._slices[rank]] = answer
+        return states
+
+    def load_state(self, states: Sequence[Any]) -> None:
+        """See `VectorEnv`."""
+        for rank, part in self._slices.items():
+            request = Request("load_state", (self._name, list(states[part])))
+            answer = self._crew.ask([rank], request, self._name)[rank]
+            if isinstance(answer, WorkerError):
+                raise answer  # just started, and already lost: nothing that a restart would mend
 
     def close(self) -> None:
         """Nothing: the crew is closed by whoever made it."""

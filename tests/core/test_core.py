@@ -77,7 +77,8 @@ def test_tree_functions_walk_nested_dicts():
 
 
 @pytest.mark.parametrize(
-    "error", [ConfigError(["a: b", "c: d"]), EnvError("boom", 3, 50), WorkerError(1, [4, 5], "died", "Traceback ...")]
+    "error",
+    [ConfigError(["a: b", "c: d"]), EnvError("boom", 3, 50, True), WorkerError(1, [4, 5], "died", "Traceback ...")],
 )
 def test_errors_cross_process_borders(error):
     copy = pickle.loads(pickle.dumps(error))

@@ -51,6 +51,8 @@ AFFINITY_FAULTS = [
     OSError(38, "Function not implemented"),
     psutil.AccessDenied(1),
     psutil.NoSuchProcess(1),
+    NotImplementedError("cpu_affinity"),
+    RuntimeError("none"),
 ]
 
 

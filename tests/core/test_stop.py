@@ -208,6 +208,37 @@ def test_stopped_ends_a_program_with_3():
     assert (3, "") == (done.returncode, done.stderr)
 
 
+AT_THE_END = """
+import atexit, os, signal, sys
+from rlcli.core.stop import Stopped, StopSignals, whole_program
+
+class Late:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.{second}):
+        kill(pid, number)
+
+sys.late = Late()  # goes when modules do, long after the last line of Python
+atexit.register(signal.raise_signal, signal.{second})
+with whole_program():
+    try:
+        with StopSignals() as signals, signals.deferred():
+            signal.raise_signal(signal.SIGTERM)
+            signals.raise_if_requested()
+    except Stopped:
+        signal.raise_signal(signal.{second})
+        code = 3
+raise SystemExit(code)
+"""
+
+
+@pytest.mark.parametrize("second", SIGNALS)
+def test_a_signal_while_the_program_winds_up_does_not_change_its_exit_code(second):
+    code = AT_THE_END.format(second=second.name)
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+    assert (3, "") == (done.returncode, done.stderr)
+
+
 def test_the_users_timer_and_its_handler_come_back_and_go_off():
     rang = []
     ours = signal.signal(signal.SIGALRM, lambda number, frame: rang.append("user"))

@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rlcli.core.errors import ConfigError, EnvError
+from rlcli.core.errors import ConfigError, EnvError, InexactError
 from rlcli.core.options import range_problems
 from rlcli.core.pulse import Pulse
 from rlcli.core.rng import Purpose
@@ -97,6 +97,25 @@ def test_every_row_equals_the_python_backends(changes, n_steps, n_ended, n_lives
     assert expected["ended"].sum() >= n_ended
     assert (expected["terminated"] & ~expected["ended"]).sum() >= n_lives
     assert_same(expected, got)
+
+
+@pytest.mark.parametrize("grayscale", [True, False])
+def test_screens_that_are_not_square_are_those_of_atari_env(grayscale):
+    python, ale = both(replace(ALE, game="pong", image_size=104, image_width=80, grayscale=grayscale))
+
+    expected, got = play(python, 25), play(ale, 25)
+
+    assert (104, 80) == got["obs"].shape[-2:]
+    assert_same(expected, got)
+
+
+def test_the_games_states_are_hidden():
+    env = ale_env(ALE, [0])
+
+    with pytest.raises(InexactError, match="in C\\+\\+, whose state cannot be read"):
+        env.state()
+    with pytest.raises(InexactError, match="in C\\+\\+, whose state cannot be read"):
+        env.load_state([None])
 
 
 def test_a_life_lost_in_the_step_that_truncates_is_told_as_both():

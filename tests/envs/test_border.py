@@ -1,4 +1,5 @@
 import pickle
+import re
 import sys
 
 import numpy as np
@@ -178,16 +179,6 @@ def test_other_ways_to_write_true_end_an_episode(flag):
     assert step["valid"][:, 0].tolist() == [True, False]
 
 
-def test_rewards_too_large_for_float32_become_infinite():
-    env = InProcessVectorEnv(IndexConfig([9]), [0], seed=0)
-    env._envs[0].step = lambda action: (np.zeros(2, np.float32), 1e300, False, False, {})
-
-    _, step = roll(env, 1)
-
-    assert step["reward"].tolist() == [[np.inf]]
-    assert step["raw_reward"].tolist() == [[1e300]]
-
-
 def test_an_exception_of_env_3_names_it_and_is_the_cause():
     spec = probe(IndexConfig())
     env = InProcessVectorEnv(RaisingConfig("step", n=5), [3], seed=0, spec=spec)
@@ -262,3 +253,86 @@ def test_a_stop_that_reaches_an_env_in_its_step_stays_one():
 
     with pytest.raises(Stopped):
         roll(env, 1)
+
+
+def answering(*outcomes):
+    """An env whose steps give these outcomes, the last one for ever."""
+    env = InProcessVectorEnv(IndexConfig([9]), [3], seed=0)
+    env._envs[0].step = lambda action, left=list(outcomes): left.pop(0) if left[1:] else left[0]
+    return env
+
+
+def outcome(obs=(0, 1), reward=1.0, **info):
+    return np.array(obs, np.float32), reward, False, False, {f"rlcli.{key}": value for key, value in info.items()}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, np.float32("nan")])
+def test_a_raw_reward_must_be_finite(value):
+    env = answering(outcome(), outcome(raw_reward=value))
+
+    line = rf"^env 3, step 2: info\['rlcli\.raw_reward'\] is {value}, must be finite$"
+    with pytest.raises(EnvError, match=line):
+        roll(env, 2)
+
+
+def test_a_large_raw_reward_is_kept_as_it_is():
+    _, step = roll(answering(outcome(raw_reward=1e300)), 1)
+
+    assert step["raw_reward"][0, 0] == 1e300
+
+
+@pytest.mark.parametrize("value", ["no", None, 2, [True, False]])
+def test_a_lost_life_is_told_by_a_flag(value):
+    with pytest.raises(EnvError, match=r"^env 3, step 1: rlcli\.life_lost must be true or false, got "):
+        roll(answering(outcome(life_lost=value)), 1)
+
+
+@pytest.mark.parametrize("value", [True, np.True_, 1, np.ones(1)])
+def test_a_lost_life_may_be_told_by_any_flag(value):
+    _, step = roll(answering(outcome(life_lost=value)), 1)
+
+    assert step["terminated"][0, 0]
+
+
+@pytest.mark.parametrize("reward", [1e300, -1e300, np.float64(4e38)])
+def test_a_reward_beyond_float32_is_named_as_it_is(reward):
+    with pytest.raises(
+        EnvError, match=re.escape(f"env 3, step 1: reward is {reward}, must be at most 3.4e+38 in size")
+    ):
+        roll(answering(outcome(reward=reward)), 1)
+
+
+def test_the_largest_reward_of_float32_passes():
+    largest = float(np.finfo(np.float32).max)
+
+    _, step = roll(answering(outcome(reward=-largest)), 1)
+
+    assert step["reward"][0, 0] == -largest
+
+
+@pytest.mark.parametrize(
+    ("bad", "line"),
+    [
+        (outcome(reward=np.nan), "reward is nan"),
+        (outcome(reward=-np.inf), "reward is -inf"),
+        (outcome(obs=(0, np.inf)), "obs is inf"),
+        (outcome(reward=1e300), "reward is 1e[+]300"),
+    ],
+)
+def test_decorrelation_finds_what_is_not_finite(bad, line):
+    env = answering(outcome(), outcome(), bad, outcome())
+    obs = np.zeros((1, 2), np.float32)
+    env.reset(obs)
+
+    with pytest.raises(EnvError, match=f"^env 3, step 3: {line}, must be"):
+        env.decorrelate(obs, 40, seed=0)
+
+
+def test_decorrelation_finds_a_first_observation_that_is_not_finite():
+    env = answering((np.zeros(2, np.float32), 0.0, True, False, {}))
+    obs = np.zeros((1, 2), np.float32)
+    env.reset(obs)
+    env._envs[0].reset = lambda **kwargs: (np.array([np.nan, 0], np.float32), {})
+
+    with pytest.raises(EnvError, match=r"^env 3, step \d+: obs is nan, must be finite$"):
+        env.decorrelate(obs, 5, seed=0)

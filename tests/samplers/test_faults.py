@@ -1,14 +1,21 @@
 """Environments and workers that fail, in every mode: who, where and why is told in time, and nothing is left."""
 
+import contextlib
 import multiprocessing
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
+from textwrap import indent
 
+import psutil
 import pytest
 
+import rlcli
 from rlcli.core.errors import ConfigError, EnvError, WorkerError
 from rlcli.core.rng import Purpose, integer_seed
 from rlcli.samplers import crew
@@ -27,6 +34,7 @@ from tests.sampler_faults import (
     soon,
 )
 
+ROOT = Path(rlcli.__file__).parents[1]
 EVAL_ENV_1 = (integer_seed(0, Purpose.EVAL_ENV, 1),)
 
 
@@ -78,7 +86,7 @@ def test_exit_of_a_process_is_reported_with_its_code(mode):
     error = failure_of(mode, FaultConfig("exit"))
 
     assert PARTS[mode] == (error.rank, error.env_ids)
-    assert "exited with code 3" == error.reason
+    assert "exited with code 3, at step" == error.reason
 
 
 @pytest.mark.parametrize("start_method", ["fork", "spawn"])
@@ -86,7 +94,7 @@ def test_exit_is_seen_although_a_process_that_the_env_left_holds_the_connection(
     leaving = FaultConfig("exit but leave a child", sleep_s=4.0)
     error = failure_of("gpu", leaving, timeout_s=2.0, start_method=start_method)
 
-    assert "exited with code 3" == error.reason
+    assert "exited with code 3, at step" == error.reason
 
 
 @pytest.mark.parametrize("mode", WITH_WORKERS)
@@ -97,7 +105,7 @@ def test_kill_from_outside_while_sampling_is_reported_with_its_signal(mode, tmp_
 
     assert PARTS[mode] == (error.rank, error.env_ids)
     assert "worker" == error.name
-    assert "died by signal 9, SIGKILL (often: out of memory)" == error.reason
+    assert "died by signal 9, SIGKILL (often: out of memory), at step" == error.reason
 
 
 @pytest.mark.parametrize("mode", WITH_WORKERS)
@@ -106,7 +114,7 @@ def test_kill_from_outside_while_evaluating_is_reported_with_its_signal(mode, tm
     error = failure_of(mode, FaultConfig("hang", at=5, victims=EVAL_ENV_1, mark=str(tmp_path / "mark")), evaluate)
     killer.join()
 
-    assert "died by signal 9, SIGKILL (often: out of memory)" == error.reason
+    assert "died by signal 9, SIGKILL (often: out of memory), at step" == error.reason
 
 
 @pytest.mark.parametrize("mode", ["cpu", "gpu", "alternating"])
@@ -131,7 +139,7 @@ def test_kill_of_the_sampler_s_process_is_told_and_takes_its_workers_along(mode)
     error = failure_of(mode, FaultConfig(), kill_and_collect)
 
     assert ("sampler process", 0) == (error.name, error.rank)
-    assert "died by signal 9, SIGKILL (often: out of memory)" == error.reason
+    assert "died by signal 9, SIGKILL (often: out of memory), at step" == error.reason
 
 
 @pytest.mark.parametrize("mode", ["cpu", "gpu", "async-serial", "async-gpu"])
@@ -140,9 +148,11 @@ def test_failure_at_the_start_leaves_nothing(mode, fault, where, tmp_path):
     once = str(tmp_path / "once") if where == "build" else ""
     error = failure_of(mode, FaultConfig(fault, where, at=1, once=once))
 
-    assert {"raise": "env 3, step 0: reset() raised ValueError: marker-7", "exit": "exited with code 3"}[fault] in (
-        error.reason.removeprefix("EnvError: ")
-    )
+    told = {
+        "raise": r"EnvError: env 3, step 0: reset\(\) raised ValueError: marker-7",
+        "exit": r"exited with code 3, at constructing env \d",
+    }
+    assert re.fullmatch(told[fault], error.reason)
 
 
 # waiting
@@ -169,6 +179,18 @@ def test_step_that_hangs_is_stopped(mode, look_often):
 
     assert PARTS[mode] == (error.rank, error.env_ids)
     assert "(sampler.timeout_s) at step" in error.reason
+
+
+@pytest.mark.parametrize("mode", ["cpu", "gpu"])
+def test_all_that_hang_are_named(mode, monkeypatch):
+    monkeypatch.setattr(crew, "_LOOK_S", 0.4)
+    error = failure_of(mode, FaultConfig("hang", at=1, victims=()), timeout_s=1.5)
+
+    assert re.search(
+        r"asked to (collect|step); quiet as well: worker [01] \(envs [-034 12]+\), \d s at step$", str(error)
+    )
+    assert "worker 0 (envs 0-2)" in str(error)
+    assert "worker 1 (envs 3-4)" in str(error)
 
 
 @pytest.mark.parametrize("mode", ["cpu", "async-serial", "async-cpu"])
@@ -243,6 +265,52 @@ def test_close_twice_is_harmless(mode):
         sampler.close()
 
 
+HELD = """
+from tests.fault_probes import FaultConfig
+from tests.sampler_faults import built
+with built("gpu", FaultConfig("hold the interpreter", at=5, mark={mark!r}), start_method={start_method!r}) as sampler:
+    sampler.collect(0)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can end such a worker")
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_worker_in_a_long_call_that_lets_no_python_run_ends_with_its_parent(start_method, tmp_path):
+    mark, script = tmp_path / "mark", tmp_path / "script.py"
+    script.write_text(
+        f"if __name__ == '__main__':\n{indent(HELD.format(mark=str(mark), start_method=start_method), '  ')}"
+    )
+    parent = subprocess.Popen([sys.executable, script], env={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        assert soon(lambda: mark.exists() and mark.read_text().endswith("\n"), 60)
+    finally:
+        parent.kill()
+        parent.wait()
+
+    worker = int(mark.read_text())
+    ended = soon(lambda: not psutil.pid_exists(worker), 2)
+    if not ended:
+        os.kill(worker, signal.SIGKILL)
+
+    assert ended
+
+
+def test_workers_that_a_thread_started_outlive_it():
+    made = []
+    thread = threading.Thread(target=lambda: made.append(config("gpu").build(setup(FaultConfig()))))
+    thread.start()
+    thread.join()
+    with contextlib.closing(made[0]) as sampler:
+        assert sampler.collect(0).n_steps > 0
+
+
+def test_worker_whose_parent_ended_before_it_could_be_watched_ends_too():
+    code = "import os; from rlcli.samplers import worker; ids = iter([7, 1]); os.getppid = lambda: next(ids); "
+    code += "worker._end_with_maker(7)"
+
+    assert 1 == subprocess.run([sys.executable, "-c", code], timeout=60).returncode
+
+
 def test_more_workers_than_envs_are_not_started():
     with built("gpu", FaultConfig(), n_workers=8):
         assert 5 == len(multiprocessing.active_children())
@@ -264,11 +332,16 @@ def test_reward_or_observation_that_is_not_finite_names_env_and_step(mode, fault
     assert told in str(failure_of(mode, FaultConfig(fault)))
 
 
-@pytest.mark.parametrize("mode", ["serial", "cpu", "gpu", "async-cpu"])
-def test_reward_that_is_not_finite_ends_an_evaluation(mode):
-    error = failure_of(mode, FaultConfig("nan reward", at=4, victims=EVAL_ENV_1), evaluate)
-
-    assert "evaluation env 1: reward is nan, must be finite" in str(error)
+@pytest.mark.parametrize("mode", ALL)
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("nan reward", "evaluation env 1, step 4: reward is nan, must be finite"),
+        ("nan obs", "evaluation env 1, step 4: obs[3] is nan, must be finite"),
+    ],
+)
+def test_reward_or_observation_that_is_not_finite_ends_an_evaluation(mode, fault, told):
+    assert told in str(failure_of(mode, FaultConfig(fault, at=4, victims=EVAL_ENV_1), evaluate))
 
 
 # environments that take liberties

@@ -16,10 +16,14 @@ import pytest
 
 import rlcli
 from rlcli.core import machine
+from rlcli.core.errors import RlcliError
 from rlcli.core.tree import leaves
 from rlcli.record.snapshot import read_snapshot
+from rlcli.samplers.batch import allocate, batch_shapes, share_like, shared_samples
 from tests.fault_probes import FaultConfig
 from tests.sampler_faults import built, collect
+from tests.sampler_modes import assert_same_bytes
+from tests.sampler_probes import TableAgent, make_setup
 
 ROOT = Path(rlcli.__file__).parents[1]
 MB = 10**6
@@ -74,7 +78,7 @@ def test_four_workers_share_one_cpu(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["cpu", "gpu", "async-cpu"])
-@pytest.mark.parametrize("error", [AttributeError("cpu_affinity"), OSError(38, "none"), psutil.AccessDenied(1)])
+@pytest.mark.parametrize("error", [AttributeError("cpu_affinity"), NotImplementedError(), psutil.AccessDenied(1)])
 def test_without_affinity_workers_run_unpinned_and_one_line_says_so(monkeypatch, mode, error):
     def raises(*_):
         raise error
@@ -159,7 +163,7 @@ class ThreadsConfig:
         return ThreadsEnv()
 
 
-@pytest.mark.parametrize("mode", ["cpu", "async-serial"])
+@pytest.mark.parametrize("mode", ["cpu", "async-cpu"])
 def test_batch_that_does_not_fit_into_memory_goes_to_a_file_and_is_the_same(mode, monkeypatch, tmp_path):
     with built("serial", WideConfig()) as sampler:
         (expected,) = collect(sampler, 1)
@@ -171,11 +175,41 @@ def test_batch_that_does_not_fit_into_memory_goes_to_a_file_and_is_the_same(mode
         (got,) = collect(sampler, 1)
 
     lines = [line for line in said if "nameless file" in line]
-    assert {"cpu": 1, "async-serial": 2}[mode] == len(lines)  # two buffers
+    assert {"cpu": 1, "async-cpu": 3}[mode] == len(lines)  # two buffers and the inner sampler's
     assert f"16,000,000 are free in memory: it is a nameless file in {tmp_path} instead" in lines[0]
     for (path, a), (_, b) in zip(leaves(expected.samples.obs), leaves(got.samples.obs), strict=True):
         assert a.equal(b), path
     assert expected.samples.action.equal(got.samples.action)
+
+
+@pytest.mark.parametrize("mode", ["serial", "gpu", "alternating"])
+def test_batch_of_this_process_that_does_not_fit_into_memory_is_refused_in_one_line(mode, monkeypatch):
+    monkeypatch.setattr(machine, "available_memory", lambda: 16 * MB)
+    told = "sampler.batch_T=20, sampler.batch_B=5: the batch needs 84,002,740 bytes, 16,000,000 are free in memory; "
+    with pytest.raises(RlcliError, match=re.escape(f"{told}make one of them smaller")):
+        built(mode, WideConfig()).__enter__()
+
+
+def test_batch_that_cannot_be_had_although_memory_is_free_is_refused_in_one_line(monkeypatch):
+    monkeypatch.setattr(machine, "available_memory", lambda: 10**30)
+    spec = make_setup(WideConfig()).spec
+    with pytest.raises(
+        RlcliError, match=r"^sampler.batch_T=1000000, .* are free but cannot be had \(.*allocate memory"
+    ):
+        allocate(spec, TableAgent(), 10**6, 10**6)
+
+
+def test_batch_for_shared_memory_takes_none_of_the_process(monkeypatch):
+    monkeypatch.setattr(machine, "available_memory", lambda: 0)
+    setup = make_setup()
+    shapes = batch_shapes(setup.spec, setup.agent, 10**6, 10**3)
+    monkeypatch.undo()
+    memory = share_like(batch_shapes(setup.spec, setup.agent, 2, 3), lambda line: None)
+    expected, actual = allocate(setup.spec, setup.agent, 2, 3), shared_samples(memory)
+
+    assert (10**6 + 1, 10**3, 4) == shapes.obs.shape
+    assert_same_bytes(expected, actual)
+    memory.close()
 
 
 def _may_mount():
@@ -216,6 +250,15 @@ def test_more_workers_than_files_are_refused_with_the_number_needed(tmp_path):
         r"raise it \(ulimit -n 256\) or ask for less\n",
         err,
     )
+    assert "Traceback" not in err
+
+
+def test_files_that_an_async_sampler_lacks_are_told_without_a_traceback(tmp_path):
+    words = ["sampler=async", "sampler.inner=gpu", "sampler.n_workers=40", "sampler.batch_B=40"]
+    code, _, err = train(tmp_path, 'ulimit -n 64; exec "$@"', *words, "sampler.start_method=fork")
+
+    assert 1 == code
+    assert re.search(r"^sampler process 0 \(envs 0-39\): RlcliError: sampler.n_workers: 40 workers need 160 open", err)
     assert "Traceback" not in err
 
 

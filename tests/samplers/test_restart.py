@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rlcli.core.errors import WorkerError
+from rlcli.core.errors import EnvError, WorkerError
 from rlcli.core.rng import Purpose, integer_seed
 from rlcli.core.tree import as_numpy, leaves
 from rlcli.replay.config import UniformReplayConfig
@@ -37,8 +37,8 @@ EVENT = re.compile(
 )
 CAUSES = {
     "raise": "EnvError: env 3, step 50: step() raised ValueError: marker-7",
-    "exit": "exited with code 3",
-    "kill": "died by signal 9, SIGKILL (often: out of memory)",
+    "exit": "exited with code 3, at step",
+    "kill": "died by signal 9, SIGKILL (often: out of memory), at step",
     "hang": r"no sign of life for \d s (sampler.timeout_s) at step, asked to .*",
 }
 
@@ -200,6 +200,38 @@ def test_no_window_of_replay_crosses_the_gap(mode, reset):
     assert {stream(b, i) for b in hurt.lost for i in incarnations} <= set(batch.obs[:, 0].int().tolist())
 
 
+# faults of the environment that would come again
+
+
+@pytest.mark.parametrize("mode", [*WITH_WORKERS, "async-serial"])
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("nan reward", "env 3, step 50: reward is nan, must be finite"),
+        ("nan obs", "env 3, step 50: obs is nan, must be finite"),
+        ("long obs", "env 3, step 50: obs: expected float32 (4,), got "),
+    ],
+)
+def test_what_is_found_wrong_with_an_env_ends_the_run_all_the_same(mode, fault, told):
+    said = []
+    with pytest.raises((EnvError, WorkerError)) as caught, built(mode, FaultConfig(fault), said, **AGAIN) as sampler:
+        collect(sampler, N)
+
+    assert told in str(caught.value)
+    assert not [line for line in said if line.startswith("worker_restart")]
+
+
+@pytest.mark.parametrize("mode", WITH_WORKERS)
+def test_what_is_found_wrong_in_an_evaluation_ends_the_run_all_the_same(mode):
+    said = []
+    env = FaultConfig("nan obs", at=5, victims=EVAL_ENV_1)
+    with pytest.raises((EnvError, WorkerError)) as caught, built(mode, env, said, **AGAIN) as sampler:
+        sampler.evaluate(0)
+
+    assert "evaluation env 1, step 5: obs[3] is nan, must be finite" in str(caught.value)
+    assert not [line for line in said if line.startswith("worker_restart")]
+
+
 # again and again
 
 
@@ -214,7 +246,7 @@ def test_worker_that_always_dies_ends_the_run_with_a_message(mode):
         collect(sampler)
 
     assert (
-        "exited with code 3; it had been started again 2 times within an hour (sampler.max_restarts)"
+        "exited with code 3, at step; it had been started again 2 times within an hour (sampler.max_restarts)"
         == caught.value.reason
     )
     pauses = [found.groups()[3:] for line in said if (found := EVENT.fullmatch(line))]
@@ -223,7 +255,9 @@ def test_worker_that_always_dies_ends_the_run_with_a_message(mode):
 
 @pytest.mark.parametrize("mode", ["cpu", "gpu", "async-gpu"])
 def test_worker_that_never_starts_ends_the_run_with_a_message(mode):
-    with pytest.raises(WorkerError, match=r"exited with code 3; it had been started again 2 times"):
+    with pytest.raises(
+        WorkerError, match=r"exited with code 3, at constructing env \d; it had been started again 2 times"
+    ):
         built(mode, FaultConfig("exit", "build", at=1), max_restarts=2, **AGAIN).__enter__()
 
 
@@ -276,7 +310,7 @@ def test_process_of_an_async_sampler_is_started_again():
     (event,) = hurt.events
     after = torch.cat([s.obs[:-1] for s in hurt.samples])[-T:]
 
-    assert "exited with code 3" == event[3]
+    assert "exited with code 3, at step" == event[3]
     assert [0, 1, 2, 3, 4] == hurt.lost
     assert [{stream(b, ANEW)} for b in range(B)] == [set(after[:, b, 0].int().tolist()) for b in range(B)]
 

@@ -1,0 +1,184 @@
+"""The verb ``resume``: the same run goes on in the same folder, from its newest checkpoint."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlcli.cli import argv, config, failure, schema, user_code, verb
+from rlcli.cli.changes import override_values, put
+from rlcli.cli.config import RunConfig
+from rlcli.cli.ending import resume_command
+from rlcli.cli.going_on import GoingOn
+from rlcli.cli.resume_rules import changes
+from rlcli.cli.runs import find_run
+from rlcli.core.errors import ConfigError
+from rlcli.core.stop import StopSignals
+
+if TYPE_CHECKING:
+    from rlcli.record.checkpoint import Loaded
+
+_HELP = """usage: rlcli resume RUN [key=value ...]
+
+The same run goes on in the same folder, from its newest checkpoint: weights, optimizer, replay, counters, schedules,
+random streams and, where they can be saved, the environments. RUN is a run folder, the name of a run, or 'last'.
+
+key=value changes the configuration from here on. Budget, logging, evaluation, snapshots, device and worker processes
+are free; algorithm, schedules and batch_T are changed with a warning; what saved state hangs on (environment, network,
+number of environments, seed, replay layout) is refused by name. Each change is printed and kept in resumes.jsonl.
+
+examples:
+  rlcli resume last
+  rlcli resume runs/dqn-pong/20261130_101010_s0 n_steps=2e6
+  rlcli resume dqn-pong sampler.n_workers=4 algo.learning_rate=5e-5
+"""
+
+
+def command(words: Sequence[str]) -> int:
+    """``rlcli resume`` with these words; returns the exit code."""
+    return verb.run("resume", lambda signals: _command(words, signals))
+
+
+def resume(run: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Path:
+    """See rlcli.resume."""
+    with StopSignals() as signals:
+        folder, _ = _resume(run, overrides, ["rlcli", "resume", str(run), *overrides], signals, print)
+        return folder
+
+
+def _command(words: Sequence[str], signals: StopSignals) -> int:
+    parsed = verb.parse(words, [])
+    if parsed.help:
+        print(_HELP.rstrip())
+        return verb.DONE
+    command_line = ["rlcli", "resume", *words]
+    try:
+        _resume(parsed.target, parsed.overrides, command_line, signals, print)
+    except ConfigError:
+        raise
+    except Exception as error:
+        failure.append_to_log(error, failure.failure_text(error))
+        raise
+    return verb.DONE
+
+
+def _resume(
+    run: str | os.PathLike[str],
+    overrides: Sequence[str],
+    command_line: Sequence[str],
+    signals: StopSignals,
+    say: Callable[[str], None],
+) -> tuple[Path, bool]:
+    """The run folder, and whether there was anything to do."""
+    from rlcli.cli import build
+
+    user_code.add_to_path([])
+    folder = find_run(run)
+    damaged: list[str] = []
+    readable = _newest_first(folder, damaged.append)
+    newest = next(readable, None)
+    tree = stored_config(folder) if newest is None else newest.state["config"]
+    before, after = _checked(tree, {}), changed_config(tree, overrides)
+    changed = changes(before, after)
+    if newest is not None and newest.step >= after.n_steps:
+        say(
+            f"already at {newest.step:,} of {after.n_steps:,} steps: {folder}\n"
+            f"give a larger budget: {resume_command(folder)} n_steps={2 * newest.step}"
+        )
+        return folder, False
+    going_on = GoingOn(
+        folder=folder,
+        checkpoints=lambda notes: _told(itertools.chain([newest] if newest else [], readable), damaged, notes),
+        has_any=newest is not None or bool(damaged),
+        notes=(*(f"changed: {c}" for c in changed),),
+        changes={c.key: (c.old, c.new) for c in changed},
+    )
+    build.run(after, build.preflight(after), command_line, signals, going_on)
+    return folder, True
+
+
+def changed_config(tree: Mapping[str, Any], overrides: Sequence[str]) -> RunConfig:
+    """A stored configuration with overrides in it.
+
+    Raises:
+        ConfigError: An override is wrong, or its key is locked.
+    """
+    before, after = _checked(tree, {}), _checked(_with(tree, overrides), argv.raw_texts(overrides))
+    if locked := [c for c in changes(before, after) if c.rule == "locked"]:
+        raise ConfigError([f"{c} is locked: what this run has saved hangs on it; start a new run" for c in locked])
+    return after
+
+
+def _newest_first(folder: Path, say: Callable[[str], None]) -> Iterator[Loaded]:
+    from rlcli.record.checkpoint import newest_first
+
+    return newest_first(folder, say)
+
+
+def _told(readable: Iterator[Loaded], damaged: list[str], say: Callable[[str], None]) -> Iterator[Loaded]:
+    """The checkpoints; before each is told which newer ones were found damaged."""
+    while True:
+        loaded = next(readable, None)
+        while damaged:
+            say(damaged.pop(0))
+        if loaded is None:
+            return
+        yield loaded
+
+
+def stored_config(folder: Path) -> Mapping[str, Any]:
+    """config.yaml: all that there is of a run that did not come to its first checkpoint."""
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        tree = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"run: {folder}/config.yaml cannot be read: {error}") from error
+    if not isinstance(tree, Mapping) or "env" not in tree:
+        raise ConfigError(f"run: {folder}/config.yaml is no whole configuration, and there is no checkpoint")
+    return tree
+
+
+def _checked(tree: Mapping[str, Any], raw: Mapping[str, str]) -> RunConfig:
+    own = {key: value for key, value in tree.items() if key != "choices"} | {"device": _device(tree)}
+    # the file that the run once started from is no longer needed; whether it is still there does not matter
+    resume = own.pop("resume", None)
+    checked = config.check(own, tree.get("choices", {}), raw)
+    checked.resume = resume
+    return checked
+
+
+def _device(tree: Mapping[str, Any]) -> str:
+    """The device that the run had, auto if this machine has no such."""
+    stored = str(tree.get("device", "auto"))
+    if stored.startswith("cuda"):
+        import torch
+
+        if int(stored.partition(":")[2] or 0) >= torch.cuda.device_count():
+            return "auto"
+    return stored
+
+
+def _with(tree: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """A copy of the stored configuration with the overrides in it."""
+    new = copy.deepcopy(dict(tree))
+    values = override_values(overrides)
+    for group in ("sampler", "epsilon", "logger"):
+        if isinstance(kind := values.get(group), str):
+            new[group] = _another(group, kind, new.get(group) or {})
+            new["choices"] = {**new.get("choices", {}), group: kind}
+            del values[group]
+    for key, value in values.items():
+        put(new, key.split("."), value)
+    return new
+
+
+def _another(group: str, kind: str, before: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of another option of a group: its own defaults, and what both have as it was."""
+    cls = schema.config_class(group, kind)
+    own = {} if cls is None else schema.defaults_tree(cls)  # an unknown kind is told by the check
+    return {"kind": kind, **own, **{key: value for key, value in before.items() if key in own}}

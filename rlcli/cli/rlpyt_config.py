@@ -1,0 +1,150 @@
+"""What a file of rlpyt's DQN agent decides about a run's configuration: sizes of the network and of the screens."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlcli.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rlcli.cli.config import RunConfig
+    from rlcli.record.rlpyt_files import Architecture
+
+
+def as_in_file(
+    config: RunConfig, found: Architecture, given: Collection[str], *, partial: bool
+) -> tuple[RunConfig, list[str]]:
+    """The configuration with the sizes of a file of rlpyt's DQN agent, and lines that say what was taken.
+
+    Args:
+        config: The checked configuration; its ``resume`` names the file in messages.
+        found: What the file's shapes say.
+        given: The keys that the user set on the command line.
+        partial: Whether only some parameters will be taken; the user's own keys then win over the file.
+
+    Raises:
+        ConfigError: The file contradicts a key that the user set, or no image size fits.
+    """
+    problems = _unfit(config, found, given, partial=partial)
+    if problems:
+        raise ConfigError([f"resume: {config.resume} is of rlpyt's DQN agent: {line}" for line in problems])
+    wanted = _wanted_sizes(config, found, given)
+    size, notes = _image_size(config, found, given, wanted, partial=partial)
+    wanted |= size
+    values = {key: getattr(getattr(config, key.split(".")[0]), key.split(".")[1]) for key in wanted}
+    changed = {key: value for key, value in wanted.items() if value != values[key]}
+    contradicted = [key for key in changed if key in given]
+    if contradicted and not partial:
+        raise ConfigError(
+            [f"{key}: {values[key]!r} was given, but {config.resume} has {wanted[key]!r}" for key in contradicted]
+        )
+    changed = {key: value for key, value in changed.items() if key not in given}
+    for group in ("model", "algo", "env"):
+        own = {key.partition(".")[2]: value for key, value in changed.items() if key.startswith(f"{group}.")}
+        if own:
+            config = dataclasses.replace(config, **{group: dataclasses.replace(getattr(config, group), **own)})
+    if changed:
+        notes = [f"taken from {config.resume}: {', '.join(f'{k}={_shown(v)}' for k, v in changed.items())}", *notes]
+    return config, notes
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+def _unfit(config: RunConfig, found: Architecture, given: Collection[str], *, partial: bool) -> list[str]:
+    """Why the parts that were chosen cannot hold such a network."""
+    from rlcli.record.rlpyt_files import KERNELS
+
+    problems = []
+    if not hasattr(config.algo, "dueling") and not partial:
+        problems.append(f"it needs algo=dqn, not algo={config.choices.get('algo')}")
+    if not _has(config.model, "conv_paddings"):
+        problems.append(f"it needs model=auto, not model={config.choices.get('model')}")
+    known = {"model.conv_strides", "model.conv_paddings"} <= set(given)
+    if found.conv_kernels != KERNELS and not known:
+        problems.append(
+            f"strides and paddings are known for kernels {list(KERNELS)} only, it has {list(found.conv_kernels)}; give "
+            "model.conv_strides and model.conv_paddings, with model.conv_channels and model.conv_kernels as in the file"
+        )
+    return problems
+
+
+def _wanted_sizes(config: RunConfig, found: Architecture, given: Collection[str]) -> dict[str, Any]:
+    """Dotted key -> value that the file asks for, of the keys that this configuration has; without the image size."""
+    from rlcli.record.rlpyt_files import PADDINGS, STRIDES
+
+    wanted: dict[str, Any] = {
+        "model.conv_channels": list(found.conv_channels),
+        "model.conv_kernels": list(found.conv_kernels),
+        "model.conv_hidden": found.hidden,
+        "model.activation": "relu",
+        "algo.dueling": found.dueling,
+        "env.frame_stack": found.in_channels,
+        "env.grayscale": True,
+    }
+    for key, value in (("model.conv_strides", STRIDES), ("model.conv_paddings", PADDINGS)):
+        if key not in given:  # the file's shapes do not tell: then the user may
+            wanted[key] = list(value)
+    return {key: v for key, v in wanted.items() if _has(getattr(config, key.split(".")[0]), key.split(".")[1])}
+
+
+def _image_size(
+    config: RunConfig, found: Architecture, given: Collection[str], wanted: Mapping[str, Any], *, partial: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """Keys of the image size, where the environment has them, and lines about the choice."""
+    from rlcli.record.rlpyt_files import IMAGE, image_sizes
+
+    env = config.env
+    if not _has(env, "image_size"):
+        return {}, []
+    both = _has(env, "image_width")
+    own = (env.image_size, (env.image_width if both else None) or env.image_size)
+    strides, paddings = (wanted.get(f"model.{k}", getattr(config.model, k)) for k in ("conv_strides", "conv_paddings"))
+    if len({len(strides), len(paddings), len(found.conv_kernels)}) > 1:
+        raise ConfigError(f"model.conv_strides: {config.resume} has {len(found.conv_kernels)} convolutions")
+    fitting = list(image_sizes(found, strides, paddings))
+    sizes = [
+        (height, width)
+        for height, width in fitting
+        if (both or height == width)
+        and ("env.image_size" not in given or height == env.image_size)
+        and ("env.image_width" not in given or width == own[1])
+    ]
+    squares = [size for size in sizes if size[0] == size[1]]
+    if not sizes and partial:
+        return {}, []
+    if IMAGE in sizes or own in sizes:
+        size = IMAGE if IMAGE in sizes else own
+        notes = []
+    elif squares or len(sizes) == 1:
+        size = (squares or sizes)[0]
+        others = [f"{h}x{w}" for h, w in squares[1:]]
+        also = f"; {', '.join(others)} would fit too: env.image_size decides" if others else ""
+        notes = [f"the file does not say its image size: {size[0]}x{size[1]} is the smallest square that fits{also}"]
+    else:
+        raise ConfigError(_no_size(config, found, sizes or fitting, given))
+    keys = {"env.image_size": size[0]}
+    if both:
+        keys["env.image_width"] = size[1] if size[0] != size[1] or env.image_width == size[1] else None
+    return keys, notes
+
+
+def _no_size(config: RunConfig, found: Architecture, sizes: Sequence[tuple[int, int]], given: Collection[str]) -> str:
+    """One line with some sizes: rlpyt's own if it fits, then those nearest to a square."""
+    from rlcli.record.rlpyt_files import IMAGE
+
+    keys = [key for key in ("env.image_size", "env.image_width") if key in given]
+    squarest = sorted(sizes, key=lambda size: (size != IMAGE, abs(size[0] - size[1]), size))
+    shown = ", ".join(f"{height}x{width}" for height, width in squarest[:6]) or "none is known"
+    needs = f"a height and width that give {found.n_cells} cells after the convolutions, such as {shown}"
+    if keys:
+        values = " and ".join(f"{key.partition('.')[2]}={getattr(config.env, key.partition('.')[2])}" for key in keys)
+        return f"{keys[0]}: {values} was given, but {config.resume} needs {needs}"
+    return f"env.image_size: {config.resume} does not say it and needs {needs}; give env.image_size and env.image_width"
+
+
+def _has(part: Any, name: str) -> bool:
+    return dataclasses.is_dataclass(part) and name in {field.name for field in dataclasses.fields(part)}
