@@ -53,7 +53,7 @@ $(READY): pyproject.toml constraints.txt hatch_build.py
 		|| { echo "rlcli needs Python 3.11 or newer, $(PYTHON) is older: make setup PYTHON=python3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo 'installing rlcli and its development tools into .venv; the first time takes minutes'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,video,play,onnx]'
 	@touch $@
 
 $(BENCH_READY): $(READY)

@@ -105,7 +105,9 @@ def test_death_of_a_worker_ends_the_run_with_its_cause(folder, capsys, fault):
     err = capsys.readouterr().err
 
     assert 1 == code
-    told = {"exit": "exited with code 3, at step", "kill": "died by signal 9, SIGKILL (often: out of memory), at step"}[fault]
+    told = {"exit": "exited with code 3, at step", "kill": "died by signal 9, SIGKILL (often: out of memory), at step"}[
+        fault
+    ]
     assert err.startswith(f"worker 1 (envs 3-4): {told}\nin iteration ")
     assert cum_steps(folder) >= 200
 
@@ -116,7 +118,9 @@ def test_death_in_an_evaluation_ends_the_run_with_its_cause(folder, capsys):
     err = capsys.readouterr().err
 
     assert 1 == code
-    assert re.search(r"^worker 0 \(envs .*\): exited with code 3, at step\nafter iteration 0, evaluating, step 0\n", err, re.M)
+    assert re.search(
+        r"^worker 0 \(envs .*\): exited with code 3, at step\nafter iteration 0, evaluating, step 0\n", err, re.M
+    )
 
 
 def test_reset_that_never_returns_ends_the_run_by_name(folder, capsys):

@@ -125,14 +125,14 @@ def _prepared(config: RunConfig, checked: Preflight) -> tuple[RunConfig, Build]:
 
     from rlcli.core.rng import Purpose, integer_seed
 
-    threads = config.torch_threads or _fitting_threads(checked.spec)
-    config = replace(config, device=_device(config.device), torch_threads=threads)
-    _refuse_fork_beside_cuda(config)
+    threads = config.torch_threads or fitting_threads(checked.spec)
+    config = replace(config, device=device_for(config.device), torch_threads=threads)
+    refuse_fork_beside_cuda(config)
     torch.set_num_threads(threads)
 
     def build() -> tuple[Agent, Algo]:
         torch.manual_seed(integer_seed(config.seed, Purpose.INIT))
-        context = _context(config, checked.spec)
+        context = run_context(config, checked.spec)
         agent = config.algo.build_agent(context)
         agent.to(context.device)
         return agent, config.algo.build(context, agent)
@@ -204,7 +204,7 @@ def _describe_anew(config: RunConfig, going_on: GoingOn, parts: _Parts, argv: Se
         write_description(going_on.folder, as_dict(config), None)
 
 
-def _context(config: RunConfig, spec: EnvSpec) -> BuildContext:
+def run_context(config: RunConfig, spec: EnvSpec) -> BuildContext:
     from rlcli.core.context import BuildContext
 
     return BuildContext(
@@ -229,7 +229,7 @@ def _let_idle_threads_rest(config: RunConfig) -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 
-def _fitting_threads(spec: EnvSpec) -> int:
+def fitting_threads(spec: EnvSpec) -> int:
     """Small networks lose more by waiting for threads than they gain; convolutions take all that torch would."""
     import torch
 
@@ -238,7 +238,7 @@ def _fitting_threads(spec: EnvSpec) -> int:
     return torch.get_num_threads() if has_images(spec.observation_space) else 1
 
 
-def _device(asked: str) -> str:
+def device_for(asked: str) -> str:
     import torch
 
     if asked == "auto":
@@ -250,7 +250,7 @@ def _device(asked: str) -> str:
     return asked
 
 
-def _refuse_fork_beside_cuda(config: RunConfig) -> None:
+def refuse_fork_beside_cuda(config: RunConfig) -> None:
     if config.device != "cpu" and config.sampler.has_workers and config.sampler.start_method == "fork":
         raise ConfigError(
             f"sampler.start_method: 'fork' is not allowed with device={config.device}, must be spawn or forkserver: "

@@ -278,8 +278,8 @@ def _asked(saved: Saved, request: Request) -> tuple[RunConfig, EnvSpec]:
             max_steps=config.eval.max_steps if "eval.max_steps" in raw else _cap(config, request.n_episodes),
         )
     seed = config.seed if request.seed is None else request.seed
-    config = replace(config, seed=seed, device=build._device(config.device))
-    build._refuse_fork_beside_cuda(config)
+    config = replace(config, seed=seed, device=build.device_for(config.device))
+    build.refuse_fork_beside_cuda(config)
     spec = probe(config.env, config.seed)
     if any(key.startswith("env.") for key in raw):
         _refuse_other_spaces(spec, probe(saved.config.env, saved.config.seed))
@@ -292,7 +292,7 @@ def _set_torch_threads(config: RunConfig, spec: EnvSpec) -> None:
 
     from rlcli.cli import build
 
-    torch.set_num_threads(config.torch_threads or build._fitting_threads(spec))
+    torch.set_num_threads(config.torch_threads or build.fitting_threads(spec))
 
 
 def _cap(config: RunConfig, n_episodes: int) -> int:

@@ -144,7 +144,7 @@ def build_agent(saved: Saved, spec: EnvSpec, device: str) -> Agent:
     import torch
 
     with torch.random.fork_rng(devices=[]):
-        context = build._context(replace(saved.config, device=device), spec)
+        context = build.run_context(replace(saved.config, device=device), spec)
         agent: Agent = saved.config.algo.build_agent(context)
     load_weights(agent, saved)
     agent.to(device)
@@ -236,7 +236,7 @@ def load(
     if problems:
         raise ConfigError(problems)
     spec = probe(saved.config.env, saved.config.seed)
-    return LoadedAgent(build_agent(saved, spec, build._device(device)), saved, spec, seed)
+    return LoadedAgent(build_agent(saved, spec, build.device_for(device)), saved, spec, seed)
 
 
 def _existing(file: Path, problem: str) -> Path:

@@ -121,7 +121,10 @@ def test_many_problems_are_cut_to_a_screen(cli):
     ("message", "argv"),
     [
         ("rlcli: unknown verb 'trian'; did you mean 'train'?\n", ["trian"]),
-        ("rlcli: unknown verb 'xyz'; there are: train, list (rlcli --help)\n", ["xyz"]),
+        (
+            "rlcli: unknown verb 'xyz'; there are: train, resume, eval, play, export, verify, list (rlcli --help)\n",
+            ["xyz"],
+        ),
         ("rlcli: unknown verb 'algo=dqn'; the verb comes first: rlcli train ...\n", ["algo=dqn"]),
         ("rlcli: unknown verb '-m'; the verb comes first: rlcli train ...\n", ["-m"]),
         ("rlcli list: there is no group 'alogs'; did you mean 'algo'? (there are: ", ["list", "alogs"]),
