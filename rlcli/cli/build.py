@@ -205,6 +205,7 @@ def _describe_anew(config: RunConfig, going_on: GoingOn, parts: _Parts, argv: Se
 
 
 def run_context(config: RunConfig, spec: EnvSpec) -> BuildContext:
+    """What agent and algorithm are built from."""
     from rlcli.core.context import BuildContext
 
     return BuildContext(
@@ -239,6 +240,11 @@ def fitting_threads(spec: EnvSpec) -> int:
 
 
 def device_for(asked: str) -> str:
+    """The device that ``asked`` means here.
+
+    Raises:
+        ConfigError: There is no such GPU.
+    """
     import torch
 
     if asked == "auto":
@@ -251,6 +257,7 @@ def device_for(asked: str) -> str:
 
 
 def refuse_fork_beside_cuda(config: RunConfig) -> None:
+    """Raise a ConfigError where workers would be copies of a process that uses a GPU."""
     if config.device != "cpu" and config.sampler.has_workers and config.sampler.start_method == "fork":
         raise ConfigError(
             f"sampler.start_method: 'fork' is not allowed with device={config.device}, must be spawn or forkserver: "

@@ -13,7 +13,7 @@ from rlcli.cli import argv, config, failure, schema, user_code, verb
 from rlcli.cli.changes import override_values, put
 from rlcli.cli.config import RunConfig
 from rlcli.cli.ending import resume_command
-from rlcli.cli.going_on import GoingOn
+from rlcli.cli.going_on import GoingOn, other_way
 from rlcli.cli.resume_rules import changes
 from rlcli.cli.runs import find_run
 from rlcli.core.errors import ConfigError
@@ -21,6 +21,8 @@ from rlcli.core.stop import StopSignals
 
 if TYPE_CHECKING:
     from rlcli.record.checkpoint import Loaded
+
+_LOCKED_GROUPS = ("env", "algo", "model", "replay")
 
 _HELP = """usage: rlcli resume RUN [key=value ...]
 
@@ -81,6 +83,8 @@ def _resume(
     damaged: list[str] = []
     readable = _newest_first(folder, damaged.append)
     newest = next(readable, None)
+    if newest is None and not damaged:
+        _refuse_to_begin_again(folder)
     tree = stored_config(folder) if newest is None else newest.state["config"]
     before, after = _checked(tree, {}), changed_config(tree, overrides)
     changed = changes(before, after)
@@ -99,6 +103,14 @@ def _resume(
     )
     build.run(after, build.preflight(after), command_line, signals, going_on)
     return folder, True
+
+
+def _refuse_to_begin_again(folder: Path) -> None:
+    """A run without checkpoints begins again only where nothing is lost by it."""
+    rows = folder / "progress.csv"
+    if rows.exists() and len(rows.read_bytes().splitlines()) > 1:
+        why = "it was run with checkpoint_interval_steps=0, or the folder checkpoint/ is gone"
+        raise ConfigError([f"run: {folder} has rows but no checkpoint to go on from: {why}", other_way(folder)])
 
 
 def changed_config(tree: Mapping[str, Any], overrides: Sequence[str]) -> RunConfig:
@@ -167,6 +179,10 @@ def _with(tree: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """A copy of the stored configuration with the overrides in it."""
     new = copy.deepcopy(dict(tree))
     values = override_values(overrides)
+    if locked := [key for key, value in values.items() if key in _LOCKED_GROUPS and isinstance(value, str)]:
+        raise ConfigError(
+            [f"{key}: is locked: another option of it makes another run; start a new one" for key in locked]
+        )
     for group in ("sampler", "epsilon", "logger"):
         if isinstance(kind := values.get(group), str):
             new[group] = _another(group, kind, new.get(group) or {})

@@ -182,6 +182,8 @@ def read_checkpoint(path: Path) -> Loaded:
         number, step = manifest["format"], manifest["step"]
         if number != FORMAT:
             raise SnapshotError(f"{path}: has format {number!r}, this rlcli reads format {FORMAT}")
+        if f"{step:012d}" != path.name:
+            raise SnapshotError(f"{path / _MANIFEST}: damaged: it says step {step!r}")
         sizes, rows = manifest["files"], (path / _CSV).read_bytes()
         for name, size in sizes.items():
             if (got := (path / name).stat().st_size) != size:

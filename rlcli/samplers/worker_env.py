@@ -110,6 +110,8 @@ class WorkerVectorEnv:
             if isinstance(answer, WorkerError):
                 self._crew.restart(rank, answer)
                 raise InexactError(str(answer))
+            if isinstance(answer, InexactError):
+                raise answer
             states[self._slices[rank]] = answer
         return states
 
