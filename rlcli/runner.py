@@ -227,8 +227,8 @@ class Runner:
 
     def _end(self, sampler: Sampler) -> None:
         """The checkpoint first: the row that closes this run is none of the rows of one that goes on from it."""
-        self._doing = f"after iteration {self.itr:,}"
         self._checkpoint(sampler)
+        self._doing = f"after iteration {self.itr:,}"
         if self._row_itr == self.itr:
             with self._signals.protected():
                 self._record.snapshots.save(self.itr, self.state, final=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rlcli.cli import checkpointing
 from rlcli.cli.config import RunConfig, as_dict
 from rlcli.cli.ending import say_how_to_go_on
-from rlcli.cli.going_on import Build, GoingOn, load_newest, note_in_history
+from rlcli.cli.going_on import Build, GoingOn, load_newest, note_in_history, tidy_up
 from rlcli.core.duration import seconds
 from rlcli.core.errors import ConfigError
 from rlcli.core.pickling import pickled
@@ -199,6 +199,7 @@ def _describe_anew(config: RunConfig, going_on: GoingOn, parts: _Parts, argv: Se
     from rlcli.record.description import write_description
 
     step = 0 if parts.checkpoint is None else parts.checkpoint.step
+    tidy_up(going_on.folder)
     note_in_history(going_on.folder, going_on, step, argv)
     if going_on.changes:
         write_description(going_on.folder, as_dict(config), None)

@@ -13,7 +13,7 @@ from rlcli.cli import build, checkpointing, user_code, verb
 from rlcli.cli.changes import put
 from rlcli.cli.going_on import read_history
 from rlcli.cli.resume import changed_config, stored_config
-from rlcli.cli.runs import find_run
+from rlcli.cli.runs import find_run, starting_folders
 from rlcli.core.clock import Every
 from rlcli.core.errors import ConfigError
 from rlcli.core.rng import cut_seed
@@ -69,8 +69,8 @@ def verify(
     """
     from rlcli.record.hashes import first_difference, read_hashes
 
-    user_code.add_to_path([])
     folder = find_run(run)
+    user_code.add_to_path(starting_folders(folder))
     known = read_hashes(folder)
     if not known:
         raise ConfigError(f"run: {folder} has no hashes (hash_iterations)")

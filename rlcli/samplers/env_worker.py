@@ -101,6 +101,10 @@ class GroupWorker:
         """Let each go on from there."""
         self._env.load_state(states)
 
+    def renew(self) -> None:
+        """Make all anew."""
+        self._env.renew()
+
     def close(self) -> None:
         """Close all."""
         self._env.close()

@@ -115,6 +115,10 @@ class WorkerVectorEnv:
             states[self._slices[rank]] = answer
         return states
 
+    def renew(self) -> None:
+        """See `VectorEnv`; those of a worker that is lost meanwhile are new in any case."""
+        self._ask(list(self._slices), "renew")
+
     def load_state(self, states: Sequence[Any]) -> None:
         """See `VectorEnv`."""
         for rank, part in self._slices.items():
