@@ -80,7 +80,7 @@ def test_each_job_gets_the_command_that_runs_it_alone(cli, my_package):
 @pytest.mark.parametrize("name", ["a=b,c d.pkl"])
 def test_a_sweep_resumes_every_job_from_the_file(cli, name):
     state = {"itr": 1, "cum_steps": 1, "config": {}}
-    parts = dict.fromkeys(["agent_state_dict", "optimizer_state_dict", "algo_state_dict"], {})
+    parts: dict[str, dict] = {f"{part}_state_dict": {} for part in ("agent", "optimizer", "algo")}
     write_snapshot(cli.folder / name, snapshot_state(**state, **parts))
 
     assert cli("train", "-m", "seed=1,2", "--resume", name) == 0
