@@ -21,7 +21,18 @@ DQN = [
     "algo.target_update_interval=10",
     "algo.replay_ratio=2",
 ]
-ALGOS = {"dqn": DQN, "a2c": ["algo=a2c"]}
+PRIORITIZED = ["replay=prioritized", "replay.beta_steps=500"]  # by default beta moves to the end of the budget
+ALGOS = {
+    "dqn": DQN,
+    "dqn_prioritized": [*DQN, *PRIORITIZED],
+    "cat_dqn": ["algo=cat_dqn", *DQN[1:]],
+    "iqn": ["algo=iqn", *DQN[1:]],
+    "rainbow": ["algo=rainbow", *DQN[1:], *PRIORITIZED],
+    "a2c": ["algo=a2c"],
+    "a2c_lstm": ["algo=a2c", "model.recurrent=lstm", "model.recurrent_hidden=8", "model.normalize_obs=true"],
+    "ppo": ["algo=ppo", "algo.normalize_reward=true", "model.normalize_obs=true"],
+    "ppo_lstm": ["algo=ppo", "model.recurrent=lstm", "model.recurrent_hidden=8"],
+}
 """Every algorithm, with what makes it learn within a few hundred steps."""
 MODES = {
     "serial": ["sampler=serial"],

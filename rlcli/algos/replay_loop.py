@@ -47,7 +47,7 @@ class ReplayLoop:
             self._owed -= 1.0
             self.n_updates += 1
             self.n_consumed += self._batch_size
-            for name, value in gradient_step(self.replay.sample(self._batch_size)).items():
+            for name, value in gradient_step(self.replay.sample(self._batch_size, step)).items():
                 metrics[name].append(value)
         return metrics
 
