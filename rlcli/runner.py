@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from rlcli.core import global_rng
 from rlcli.core.clock import Every
-from rlcli.core.errors import InexactError
+from rlcli.core.errors import EnvError, InexactError, SnapshotError, WorkerError
 from rlcli.core.protocols import Agent, Algo, Sampler
 from rlcli.core.rng import cut_seed
 from rlcli.core.samples import Evaluation
@@ -108,6 +109,10 @@ class Runner:
             self._signals.raise_if_requested()
         except BaseException as error:
             error.add_note(f"{self._doing}, step {self.step:,}")
+            if isinstance(error, EnvError | WorkerError):  # found while sampling: what was learned is whole
+                self._between_batches = False
+                with suppress(SnapshotError):  # the error that ends the run is the one to tell
+                    self._checkpoint(sampler)
             raise
 
     def save(self) -> None:
@@ -134,10 +139,13 @@ class Runner:
             self._checkpoint(sampler)
             return
         self._doing = "going on from a checkpoint"
-        if state["envs"] is not None:
-            sampler.load_state(state["envs"])
-        else:
-            sampler.cut(state["cut_seed"], state["boundary"])
+        try:
+            if state["envs"] is not None:
+                sampler.load_state(state["envs"])
+                return
+        except InexactError as error:
+            self._record.console.say(f"all environments begin new episodes: {error}")
+        sampler.cut(state["cut_seed"], state["boundary"])
 
     def _train(self, sampler: Sampler) -> None:
         options = self._options
@@ -219,8 +227,8 @@ class Runner:
 
     def _end(self, sampler: Sampler) -> None:
         """The checkpoint first: the row that closes this run is none of the rows of one that goes on from it."""
-        self._doing = f"after iteration {self.itr:,}"
         self._checkpoint(sampler)
+        self._doing = f"after iteration {self.itr:,}"
         if self._row_itr == self.itr:
             with self._signals.protected():
                 self._record.snapshots.save(self.itr, self.state, final=True)
@@ -262,16 +270,18 @@ class Runner:
         """Where the sampler stands; where that cannot be saved, all environments begin new episodes after it."""
         if not self.itr:
             return None  # a run that goes on from here begins as this one did
-        if self._between_batches and self._options.exact_envs:
-            try:
-                return {"envs": sampler.state(), "cut_seed": None, "boundary": None}
-            except InexactError as error:
-                self._record.console.say(f"checkpoint: all environments begin new episodes: {error}")
+        # what a cut needs is always there: the run may go on with a sampler that cannot take over environments
         seed = cut_seed(self._options.seed, self.step)
         boundary = sampler.boundary()
-        if self._between_batches:
+        envs = None
+        if self._between_batches and self._options.exact_envs:
+            try:
+                envs = sampler.state()
+            except InexactError as error:
+                self._record.console.say(f"checkpoint: all environments begin new episodes: {error}")
+        if self._between_batches and envs is None:
             sampler.cut(seed)
-        return {"envs": None, "cut_seed": seed, "boundary": boundary}
+        return {"envs": envs, "cut_seed": seed, "boundary": boundary}
 
     def _write_checkpoint(self, sampler_state: Mapping[str, Any] | None) -> None:
         if self._record.checkpoints is None:

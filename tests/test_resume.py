@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -174,7 +175,8 @@ def test_async_goes_on_with_counters_ratio_and_schedules(train):
 
     after = rows(run)
     steps = [int(row["CumSteps"]) for row in after]
-    assert sorted(set(steps)) == steps and steps[-1] >= 900
+    assert sorted(set(steps)) == steps
+    assert steps[-1] >= 900
     assert int(after[-1]["CumUpdates"]) > int(before["CumUpdates"])
     assert abs(float(after[-1]["ReplayRatio"]) - 2) < 0.5
     assert float(after[-1]["Epsilon"]) < float(before["Epsilon"])
@@ -210,6 +212,26 @@ def test_killed_and_resumed_equals_the_whole(train, tmp_path, mode):
 
     assert rows(whole) == rows(run)
     assert f"go on from step {checkpoint_steps(run)[-1]:,}" not in (run / "debug.log").read_text()
+
+
+@pytest.mark.parametrize("by", ["SIGUSR1", "SIGTERM", "max_time=1s"])
+def test_stopped_and_resumed_equals_the_whole(train, tmp_path, by):
+    words = [*CARTPOLE, *DQN, "sampler=serial", "n_steps=2500", "eval.interval_steps=700", "eval.n_episodes=2"]
+    whole = train("whole", *words)
+    limit = [by] if "=" in by else []
+
+    process = start(["train", *LOGGED, *words, *limit, "run_dir=stopped"], tmp_path)
+    while process.poll() is None and not limit:
+        if (tmp_path / "stopped" / "progress.csv").exists() and len(rows(tmp_path / "stopped")) > 3:
+            process.send_signal(getattr(signal, by))
+            break
+    said = process.communicate()[0].decode()
+    run = rlcli.resume(tmp_path / "stopped", ["max_time=null"] if limit else [])
+
+    assert 3 == process.returncode
+    assert f"stopped by {by}" in said
+    assert f"rlcli resume {run}" in said
+    assert rows(whole) == rows(run)
 
 
 # what may be changed
@@ -342,10 +364,57 @@ def test_another_format_number_is_refused_by_name(run):
 
 def test_a_run_killed_before_its_first_checkpoint_begins_again(run, half):
     shutil.rmtree(run / "checkpoint")
+    header = (run / "progress.csv").read_text().splitlines()[0]
+    (run / "progress.csv").write_text(f"{header}\n")
 
     rlcli.resume(run, ["n_steps=200"])
 
     assert rows(half) == rows(run)
+
+
+def test_a_run_with_rows_and_no_checkpoint_is_not_begun_again(run):
+    shutil.rmtree(run / "checkpoint")
+    before = (run / "progress.csv").read_bytes()
+
+    with pytest.raises(ConfigError, match="has rows but no checkpoint"):
+        rlcli.resume(run, ["n_steps=400"])
+
+    assert before == (run / "progress.csv").read_bytes()
+
+
+def test_the_replay_may_be_left_out_and_taken_in_again(run):
+    rlcli.resume(run, ["n_steps=400", "checkpoint_replay=false"])
+    rlcli.resume(run, ["n_steps=600", "checkpoint_replay=true"])
+
+    rlcli.resume(run, ["n_steps=700"])
+
+    assert 700 <= int(rows(run)[-1]["CumSteps"])
+
+
+def test_a_change_outlives_a_kill_before_the_next_checkpoint(run):
+    before = shutil.copytree(run / "checkpoint", run.parent / "checkpoint")
+    rlcli.resume(run, ["n_steps=400", "algo.learning_rate=5e-4"])
+    shutil.rmtree(run / "checkpoint")
+    before.rename(run / "checkpoint")
+
+    rlcli.resume(run)
+
+    assert "0.0005" == rows(run)[-1]["LearningRate"]
+    assert "rows after step 213 dropped, they come again" in (run / "debug.log").read_text()
+
+
+def test_a_device_that_is_asked_for_and_not_there_is_refused(run):
+    with pytest.raises(ConfigError, match=r"^device: 'cuda:99' is not there"):
+        rlcli.resume(run, ["n_steps=400", "device=cuda:99"])
+
+
+def test_another_sampler_may_go_on_also_async(run):
+    rlcli.resume(run, ["n_steps=400", "sampler=async", "sampler.inner=serial"])
+    rlcli.resume(run, ["n_steps=600", "sampler=gpu", "sampler.n_workers=1", "sampler.start_method=fork"])
+
+    steps = [int(row["CumSteps"]) for row in rows(run)]
+    assert sorted(set(steps)) == steps
+    assert 600 <= steps[-1]
 
 
 def test_a_run_that_still_runs_is_not_gone_on_with(train, tmp_path):

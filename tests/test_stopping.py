@@ -23,7 +23,7 @@ from rlcli.samplers.serial import SerialSampler
 from tests.stopping_probes import ID, MARK, MomentEnv
 
 ROOT = Path(rlcli.__file__).parents[1]
-PROBE, TRAINING, EVALUATION = 0, 1, 2
+PROBE, TRAINING, EVALUATION = 0, 3, 4  # 1 and 2 are those of the trial
 """Which environment of the process is which, in a run with one environment in this process."""
 
 # 5 steps an iteration, a row every 10
@@ -94,7 +94,7 @@ def test_the_log_says_where_the_run_stopped_and_how_to_go_on(folder):
     said = log(folder)
     assert "SIGTERM: stopping after this iteration" in said
     assert "stopped by SIGTERM after iteration 5, step 25\n" in said
-    assert f"the same command with --resume {folder / 'params.pkl'}" in said
+    assert f"go on from step 25: rlcli resume {folder}\n" in said
     assert said.endswith(f"run folder: {folder}\n")
 
 
@@ -245,7 +245,7 @@ def test_a_run_that_fails_says_in_which_iteration_and_at_which_step(folder, caps
     assert 1 == main(["train", *SMALL, f"run_dir={folder}", moment("raise")])
 
     assert "the run ended early in iteration 6, sampling, step 25: EnvError: env 0, step 27: " in log(folder)
-    assert f"the same command with --resume {folder / 'params.pkl'}" in log(folder)
+    assert f"go on from step 25: rlcli resume {folder}\n" in log(folder)
     assert "\nin iteration 6, sampling, step 25\n" in capsys.readouterr().err
     assert (4, 20) == saved(folder)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rlcli.cli import checkpointing
 from rlcli.cli.config import RunConfig, as_dict
 from rlcli.cli.ending import say_how_to_go_on
-from rlcli.cli.going_on import Build, GoingOn, load_newest, note_in_history
+from rlcli.cli.going_on import Build, GoingOn, load_newest, note_in_history, tidy_up
 from rlcli.core.duration import seconds
 from rlcli.core.errors import ConfigError
 from rlcli.core.pickling import pickled
@@ -199,12 +199,14 @@ def _describe_anew(config: RunConfig, going_on: GoingOn, parts: _Parts, argv: Se
     from rlcli.record.description import write_description
 
     step = 0 if parts.checkpoint is None else parts.checkpoint.step
+    tidy_up(going_on.folder)
     note_in_history(going_on.folder, going_on, step, argv)
     if going_on.changes:
         write_description(going_on.folder, as_dict(config), None)
 
 
 def run_context(config: RunConfig, spec: EnvSpec) -> BuildContext:
+    """What agent and algorithm are built from."""
     from rlcli.core.context import BuildContext
 
     return BuildContext(
@@ -239,6 +241,11 @@ def fitting_threads(spec: EnvSpec) -> int:
 
 
 def device_for(asked: str) -> str:
+    """The device that ``asked`` means here.
+
+    Raises:
+        ConfigError: There is no such GPU.
+    """
     import torch
 
     if asked == "auto":
@@ -251,6 +258,7 @@ def device_for(asked: str) -> str:
 
 
 def refuse_fork_beside_cuda(config: RunConfig) -> None:
+    """Raise a ConfigError where workers would be copies of a process that uses a GPU."""
     if config.device != "cpu" and config.sampler.has_workers and config.sampler.start_method == "fork":
         raise ConfigError(
             f"sampler.start_method: 'fork' is not allowed with device={config.device}, must be spawn or forkserver: "

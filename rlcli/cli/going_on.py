@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -51,21 +52,23 @@ def load_newest(going_on: GoingOn, build: Build, notes: list[str]) -> tuple[Agen
     Raises:
         ConfigError: There are checkpoints, but none can be loaded, or they do not fit what was built.
     """
-    for loaded in going_on.checkpoints(notes.append):
+    left_out: list[str] = []
+    for loaded in going_on.checkpoints(left_out.append):
         agent, algo = build()
         try:
             _put(loaded, agent, algo)
         except SnapshotError as error:
             algo.close()
-            notes.append(f"checkpoint left out: {error}")
+            left_out.append(f"checkpoint left out: {error}")
         except BaseException:
             algo.close()
             raise
         else:
+            notes += left_out
             return agent, algo, loaded
     if going_on.has_any:
         folder = going_on.folder
-        raise ConfigError([f"run: {folder} has no checkpoint that can be loaded", *notes[-4:], _other_way(folder)])
+        raise ConfigError([f"run: {folder} has no checkpoint that can be loaded", *left_out, other_way(folder)])
     notes.append("the run had not come to its first checkpoint: it begins again")
     return *build(), None
 
@@ -79,8 +82,28 @@ def note_in_history(folder: Path, going_on: GoingOn, step: int, argv: Sequence[s
         "folder": str(Path.cwd()),
         "changes": {key: list(values) for key, values in going_on.changes.items()},
     }
-    with (folder / HISTORY).open("a", encoding="utf-8", newline="\n") as file:
-        file.write(json.dumps(entry) + "\n")
+    line = json.dumps(entry) + "\n"
+    try:
+        with (folder / HISTORY).open("a", encoding="utf-8", newline="\n") as file:
+            file.write(line)
+    except OSError as error:
+        raise SnapshotError(f"{folder / HISTORY}: not written: {error.strerror or error}") from error
+
+
+def tidy_up(folder: Path) -> None:
+    """Remove what a killed run left half-written beside its files."""
+    for left in folder.glob(".*.tmp"):
+        with suppress(OSError):
+            left.unlink()
+
+
+def read_history(folder: Path) -> list[dict[str, Any]]:
+    """What `note_in_history` wrote, in order; a line cut short is left out."""
+    path, found = folder / HISTORY, []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        with suppress(ValueError):
+            found.append(json.loads(line))
+    return found
 
 
 def _put(loaded: Loaded, agent: Agent, algo: Algo) -> None:
@@ -102,6 +125,7 @@ def _put(loaded: Loaded, agent: Agent, algo: Algo) -> None:
     algo.load_optimizer_state_dict(state["optimizer"])
 
 
-def _other_way(folder: Path) -> str:
+def other_way(folder: Path) -> str:
+    """What is left to do with a run that cannot go on, in one line."""
     files = sorted(folder.glob("*.pkl"), key=lambda path: path.stat().st_mtime)
     return f"start a new run from its weights: rlcli train ... --resume {files[-1]}" if files else "no snapshot either"

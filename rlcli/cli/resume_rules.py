@@ -52,6 +52,8 @@ def shown(value: Any) -> str:
 
 def _rule(key: str, before: RunConfig, after: RunConfig) -> str:
     group, _, rest = key.partition(".")
+    if key == "n_steps" and _stretches(after):
+        return "warned"
     if group not in GROUPS:
         return _declared(RunConfig, group) or "free"
     if rest == "kind":
@@ -59,6 +61,12 @@ def _rule(key: str, before: RunConfig, after: RunConfig) -> str:
     # the fields of another kind are new or gone, and mean what its choice means
     declared = [_declared(type(getattr(config, group)), rest) for config in (after, before)]
     return next((rule for rule in declared if rule), _GROUPS.get(group, "free"))
+
+
+def _stretches(config: RunConfig) -> bool:
+    """Whether a schedule of the algorithm runs to the end of the budget."""
+    fields = dataclasses.fields(config.algo)
+    return any(f.name.endswith("_schedule") and getattr(config.algo, f.name) == "linear" for f in fields)
 
 
 def _declared(cls: type, name: str) -> str | None:

@@ -102,7 +102,8 @@ def _image_size(
         return {}, []
     both = _has(env, "image_width")
     own = (env.image_size, (env.image_width if both else None) or env.image_size)
-    strides, paddings = (wanted.get(f"model.{k}", getattr(config.model, k)) for k in ("conv_strides", "conv_paddings"))
+    strides = wanted.get("model.conv_strides", config.model.conv_strides)
+    paddings = wanted.get("model.conv_paddings", config.model.paddings)
     if len({len(strides), len(paddings), len(found.conv_kernels)}) > 1:
         raise ConfigError(f"model.conv_strides: {config.resume} has {len(found.conv_kernels)} convolutions")
     fitting = list(image_sizes(found, strides, paddings))

@@ -56,6 +56,15 @@ def is_run(folder: Path) -> bool:
     return (folder / "config.yaml").is_file() and (folder / LOG_FILE).is_file()
 
 
+def starting_folders(run: Path) -> list[Path]:
+    """The folder in which a run was started, where its own modules were found; empty if it is not known any more."""
+    try:
+        lines = (run / "command.txt").read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return []
+    return [Path(lines[1])] if len(lines) > 1 and Path(lines[1]).is_dir() else []
+
+
 def last_sign_of_life(run: Path) -> float:
     """When the run last wrote a line or a row, seconds since 1970."""
     files = (run / LOG_FILE, run / "progress.csv")

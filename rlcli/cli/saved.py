@@ -14,7 +14,7 @@ import numpy as np
 
 from rlcli.cli import build, config, user_code
 from rlcli.cli.config import RunConfig
-from rlcli.cli.runs import find_run, is_run
+from rlcli.cli.runs import find_run, is_run, starting_folders
 from rlcli.core.errors import ConfigError, SnapshotError
 from rlcli.core.rng import Purpose, UniformStreams
 from rlcli.core.spec import EnvSpec
@@ -73,6 +73,7 @@ def read_saved(path: Path) -> Saved:
         raise ConfigError(str(error)) from error
     if not isinstance(snapshot["config"], Mapping):
         raise ConfigError(f"{path}: not a whole snapshot: its config is no mapping")
+    user_code.add_to_path(starting_folders(path.parent))
     try:
         return Saved(path, snapshot, checked_config(stored_tree(snapshot)))
     except ConfigError as error:

@@ -107,7 +107,8 @@ def _take(word: str, rest: list[str], known: dict[str, Flag], values: dict[str, 
     if flag is None:
         names = [f"--{name}" for name in known]
         hint = did_you_mean(word.partition("=")[0], names)
-        raise ConfigError(f"{word}: unknown flag{hint or '; there are: ' + ', '.join(names)}")
+        there = f"; there are: {', '.join(names)}" if names else "; keys are written without dashes: key=value"
+        raise ConfigError(f"{word}: unknown flag{hint or there}")
     if name in values:
         raise ConfigError(f"--{name}: given twice")
     if flag.kind is None:

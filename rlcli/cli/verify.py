@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rlcli.cli import build, user_code, verb
+from rlcli.cli import build, checkpointing, user_code, verb
+from rlcli.cli.changes import put
+from rlcli.cli.going_on import read_history
 from rlcli.cli.resume import changed_config, stored_config
-from rlcli.cli.runs import find_run
+from rlcli.cli.runs import find_run, starting_folders
+from rlcli.core.clock import Every
 from rlcli.core.errors import ConfigError
+from rlcli.core.rng import cut_seed
 from rlcli.core.stop import StopSignals
 
 if TYPE_CHECKING:
@@ -64,14 +69,15 @@ def verify(
     """
     from rlcli.record.hashes import first_difference, read_hashes
 
-    user_code.add_to_path([])
     folder = find_run(run)
+    user_code.add_to_path(starting_folders(folder))
     known = read_hashes(folder)
     if not known:
         raise ConfigError(f"run: {folder} has no hashes (hash_iterations)")
     if n_iterations is not None and n_iterations > len(known):
         raise ConfigError(f"--iterations: {n_iterations} is not allowed, the run has hashes of {len(known)}")
-    config = changed_config(stored_config(folder), overrides)
+    known, tree = _before_the_first_resume(folder, known)
+    config = changed_config(tree, overrides)
     if config.sampler.off_policy_only:
         raise ConfigError("sampler: which weights act in async mode hangs on timing; two such runs are never the same")
     compared = 0
@@ -102,6 +108,8 @@ def _again(config: RunConfig, signals: StopSignals) -> Iterator[Fingerprint]:
     from rlcli.record.hashes import fingerprint
 
     checked = build.preflight(config)
+    exact_envs, _ = checkpointing.envs_are_exact(config, checked.spec)
+    checkpoint_due = Every(config.checkpoint_interval_steps)
     with build.in_memory(replace(config, run_dir=None), checked, signals) as (agent, algo, sampler):
         itr = step = 0
         while step < config.n_steps:
@@ -110,6 +118,19 @@ def _again(config: RunConfig, signals: StopSignals) -> Iterator[Fingerprint]:
             algo.update(got.samples, step=step)
             sampler.publish()
             yield fingerprint(itr, step, got.samples, agent.weights())
+            if checkpoint_due(step) and not exact_envs:
+                sampler.cut(cut_seed(config.seed, step))  # as the run did at its checkpoints
+
+
+def _before_the_first_resume(folder: Path, known: list[Fingerprint]) -> tuple[list[Fingerprint], dict[str, Any]]:
+    """The iterations of the run's first stretch, and the configuration that it had then."""
+    tree = copy.deepcopy(dict(stored_config(folder)))
+    resumes = read_history(folder)
+    for entry in reversed(resumes):
+        for key, (old, _) in entry["changes"].items():
+            put(tree, key.split("."), old)
+    steps = [entry["from_step"] for entry in resumes if entry["from_step"]]
+    return [entry for entry in known if not steps or entry.step <= min(steps)], tree
 
 
 def _other_versions(folder: Path) -> Iterator[str]:

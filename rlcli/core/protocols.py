@@ -51,6 +51,9 @@ class VectorEnv(Protocol):
             InexactError: An environment cannot be saved exactly.
         """
 
+    def renew(self) -> None:
+        """Make every env anew, so that nothing is left of what it was; a seeded reset must follow."""
+
     def load_state(self, states: Sequence[Any]) -> None:
         """Go on where `state` was taken, [B] in the order of `env_ids`; the environments have been reset before."""
 

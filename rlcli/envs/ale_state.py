@@ -3,15 +3,17 @@
 ALE's own state holds the game and the random stream, but not the last move, which is executed again with the
 probability ``repeat_action_probability`` in each frame. Nothing tells it, but it can be found out: the random stream
 says for how many of the next frames it will be repeated. If for none, it does not matter. If for n, what those n
-frames do hangs on it alone, and it is found by trying: a move that leaves the emulator in the same state after n
-frames does the same for ever.
+frames do hangs on it alone, and it is found by trying: a move that takes the emulator through the same states
+in those n frames does the same for ever.
 """
 
 from __future__ import annotations
 
-import itertools
+import hashlib
+import operator
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,13 +42,11 @@ def save(ale: Any) -> dict[str, Any]:
     if ale.getInt("frame_skip") > 1:
         raise InexactError("the emulator skips frames by itself and has sticky actions")
     _set(ale, stream.always_repeating(state))
-    _play(ale, n)
-    wanted = ale.cloneState(include_rng=False).serialize()
+    wanted = list(_course(ale, n))
     for move in ale.getLegalActionSet():
         _put_move(ale, stream, state, move)
         _set(ale, stream.always_repeating(state))
-        _play(ale, n)
-        if ale.cloneState(include_rng=False).serialize() == wanted:
+        if all(map(operator.eq, _course(ale, n), wanted)):
             _set(ale, state)
             return {"state": state, "last_move": move.value}
     raise InexactError("the move that the emulator repeats cannot be found out")
@@ -98,9 +98,9 @@ class _Stream:
 
     def taking_next(self, state: bytes, probability: float) -> bytes:
         """The state with a stream under which the next frame takes the move that it is given."""
-        position = int(self.tokens[-1]) % _N_WORDS
-        longest = 10 ** len(self.tokens[position])
-        words = (word for word in range(1, 2**32, 104_729) if word < longest)
+        # the one with the most digits: few small numbers stand for a large draw
+        position = max(range(min(_N_WORDS, 10 ** len(self.tokens[-1]))), key=lambda i: len(self.tokens[i]))
+        words = range(1, min(2**32, 10 ** len(self.tokens[position])), 104_729)
         word = next(word for word in words if _tempered(word) / 2.0**32 >= probability)
         return self._with(state, {position: word, _N_WORDS: position})
 
@@ -124,10 +124,12 @@ def _put_move(ale: Any, stream: _Stream, state: bytes, move: Any) -> None:
     ale.act(move)
 
 
-def _play(ale: Any, n_frames: int) -> None:
+def _course(ale: Any, n_frames: int) -> Iterator[bytes]:
+    """What the emulator is after each of some frames, as hashes; what is seen in between is to be the same, too."""
     noop = sys.modules["ale_py"].Action.NOOP
-    for _ in itertools.repeat(None, n_frames):
+    for _ in range(n_frames):
         ale.act(noop)
+        yield hashlib.sha256(ale.cloneState(include_rng=False).serialize()).digest()
 
 
 def _set(ale: Any, state: bytes) -> None:

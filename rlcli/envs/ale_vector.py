@@ -160,6 +160,9 @@ class AleVectorEnv:
         self._plain = self._note_ends(over, truncated, lives, obs_out)
         return out
 
+    def renew(self) -> None:
+        """Nothing: a seeded reset leaves nothing of what was before."""
+
     def reset_idle(self, obs_out: npt.NDArray[np.uint8]) -> None:
         """Start a game in the envs that have idled for at least one filler row; writes only their observations."""
         if self._idle.any():

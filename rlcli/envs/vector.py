@@ -61,7 +61,7 @@ class InProcessVectorEnv:
         incarnation: int = 0,
     ) -> None:
         self.spec = probe(config, seed) if spec is None else spec
-        self.env_ids = tuple(env_ids)
+        self._config, self.env_ids = config, tuple(env_ids)
         self._seed, self._purpose, self._incarnation = seed, purpose, incarnation
         self._pulse = Pulse() if pulse is None else pulse
         self._beat = None if pulse is None else pulse.beat  # 1.5 % of a step of CartPole, so only if somebody looks
@@ -211,6 +211,17 @@ class InProcessVectorEnv:
             self._last_obs[i] = None if last_obs is None else map_tree(np.copy, last_obs)
             self._idle[i], self._n_steps[i] = state["idle"], state["n_steps"]
             self._seeded[i] = state["seeded"]
+
+    def renew(self) -> None:
+        """Make every environment anew, as in a process that has just begun; a reset must follow.
+
+        Raises:
+            ConfigError, EnvError: See the constructor; an environment's close() raised.
+        """
+        self.close()
+        for i in range(len(self.env_ids)):
+            self._build(self._config, i)
+            self._seeded[i], self._last_obs[i], self._idle[i] = False, None, False
 
     def close(self) -> None:
         """Close every environment; safe to call twice.

@@ -24,7 +24,9 @@ class AutoModelConfig:
     conv_channels: list[int] = option([32, 64, 64], "Channels of the convolutions (Mnih 2015, methods).", ge=1)
     conv_kernels: list[int] = option([8, 4, 3], "Kernel sizes, pixels.", ge=1)
     conv_strides: list[int] = option([4, 2, 1], "Strides, pixels.", ge=1)
-    conv_paddings: list[int] = option([0, 0, 0], "Zeros put around the input of each convolution, pixels.", ge=0)
+    conv_paddings: list[int] | None = option(
+        None, "Zeros put around the input of each convolution, pixels; null: none.", ge=0
+    )
     conv_hidden: int = option(512, "Width of the dense layer after the convolutions.", ge=1)
     mlp_hidden: list[int] = option([64, 64], "Widths of the layers of the MLP for what is no image.", ge=1)
     activation: str = option("relu", "After each layer.", choices=("relu", "tanh"))
@@ -51,7 +53,7 @@ class AutoModelConfig:
     def problems(self) -> list[str]:
         """Checks across fields."""
         lists = ("conv_channels", "conv_kernels", "conv_strides", "conv_paddings")
-        lengths = {name: len(getattr(self, name)) for name in lists}
+        lengths = {name: len(getattr(self, name)) for name in lists if getattr(self, name) is not None}
         if len(set(lengths.values())) > 1:
             told = ", ".join(f"{name} has {n}" for name, n in lengths.items())
             return [f"conv_channels: {', '.join(lists)} must be equally long: {told}"]
@@ -63,6 +65,11 @@ class AutoModelConfig:
     def adds_previous(self) -> bool:
         """Whether observations are to carry the previous action and reward."""
         return self.recurrent != "none" if self.observe_previous is None else self.observe_previous
+
+    @property
+    def paddings(self) -> list[int]:
+        """One for each convolution."""
+        return [0] * len(self.conv_channels) if self.conv_paddings is None else self.conv_paddings
 
     def build(self, observation_space: gymnasium.Space[Any]) -> Trunk:
         """The network; its ``n_features`` is the width of what it gives.

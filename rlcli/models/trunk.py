@@ -93,12 +93,12 @@ class ImageEncoder(nn.Module):
         self._scale = space.dtype == "uint8"
         layers: list[nn.Module] = []
         size = (height, width)
-        shapes = (config.conv_channels, config.conv_kernels, config.conv_strides, config.conv_paddings)
+        shapes = (config.conv_channels, config.conv_kernels, config.conv_strides, config.paddings)
         for n_out, kernel, stride, padding in zip(*shapes, strict=True):
             if min(size) + 2 * padding < kernel:
                 raise ConfigError(
                     f"model.conv_kernels: {config.conv_kernels} with strides {config.conv_strides} and paddings "
-                    f"{config.conv_paddings} do not fit an image of {height}x{width}; "
+                    f"{config.paddings} do not fit an image of {height}x{width}; "
                     "give smaller kernels or strides, or a larger image"
                 )
             layers += [nn.Conv2d(channels, n_out, kernel, stride, padding), _activation(config.activation)]

@@ -88,7 +88,10 @@ class Checkpoints:
             self._put_in_place(new, self._folder / name)
             self._abandoned.discard(name)
             self._remove_older()
-        except OSError as error:
+        except (OSError, SnapshotError) as error:
+            shutil.rmtree(new, ignore_errors=True)
+            if isinstance(error, SnapshotError):
+                raise
             raise SnapshotError(
                 f"{self._folder / name}: checkpoint not written: {error.strerror or error}; the one before it stays"
             ) from error
@@ -122,10 +125,12 @@ class Checkpoints:
         kept = [path.name for path in complete(self._run_folder) if path.name not in self._abandoned][:KEPT]
         for path in self._folder.iterdir():
             if path.is_dir() and path.name != _REPLAY_FOLDER and path.name not in kept:
-                shutil.rmtree(path, ignore_errors=True)
+                doomed = path.rename(self._folder / f"{_TEMPORARY}{path.name}") if _NAME.fullmatch(path.name) else path
+                shutil.rmtree(doomed, ignore_errors=True)
         self._replay_states = {name: state for name, state in self._replay_states.items() if name in kept}
         if self._replay is not None:
-            self._replay.prune(self._folder / _REPLAY_FOLDER, list(self._replay_states.values()))
+            states = [state for state in self._replay_states.values() if state is not None]
+            self._replay.prune(self._folder / _REPLAY_FOLDER, states)
 
 
 @dataclass(frozen=True)
@@ -182,6 +187,8 @@ def read_checkpoint(path: Path) -> Loaded:
         number, step = manifest["format"], manifest["step"]
         if number != FORMAT:
             raise SnapshotError(f"{path}: has format {number!r}, this rlcli reads format {FORMAT}")
+        if f"{step:012d}" != path.name:
+            raise SnapshotError(f"{path / _MANIFEST}: damaged: it says step {step!r}")
         sizes, rows = manifest["files"], (path / _CSV).read_bytes()
         for name, size in sizes.items():
             if (got := (path / name).stat().st_size) != size:

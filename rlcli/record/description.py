@@ -16,6 +16,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from rlcli import __version__
+from rlcli.core.errors import SnapshotError
 
 _PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "hydra-core", "omegaconf")
 
@@ -36,8 +37,12 @@ def write_description(folder: Path, config: Mapping[str, Any], argv: Sequence[st
     }
     for name, text in files.items():
         temporary = folder / f".{name}.{os.getpid()}.tmp"
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        temporary.replace(folder / name)
+        try:
+            temporary.write_text(text, encoding="utf-8", newline="\n")
+            temporary.replace(folder / name)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise SnapshotError(f"{folder / name}: not written: {error.strerror or error}") from error
 
 
 def versions() -> dict[str, Any]:

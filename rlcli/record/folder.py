@@ -59,7 +59,11 @@ def claimed(folder: Path) -> Iterator[None]:
     Raises:
         ConfigError: Another process holds it.
     """
-    with (folder / LOG_FILE).open("a") as log:
+    try:
+        log = (folder / LOG_FILE).open("a")
+    except OSError as error:
+        raise ConfigError(f"run: {folder} cannot be written to: {error.strerror or error}: {error.filename}") from None
+    with log:
         if sys.platform != "win32":
             import fcntl
 

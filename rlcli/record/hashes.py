@@ -88,7 +88,7 @@ def read_hashes(folder: Path) -> list[Fingerprint]:
     """The fingerprints in a run folder, in order; empty if there are none. A line cut short is left out."""
     found = []
     path = folder / FILE
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
         try:
             entry: dict[str, Any] = json.loads(line)
             found.append(Fingerprint(entry["itr"], entry["step"], entry["samples"], entry["weights"]))

@@ -217,7 +217,7 @@ class RunStats:
             "episodes": [astuple(episode) for episode in self._episodes],
             "games": [astuple(game) for game in self._games],
             "metrics": {name: list(values) for name, values in self._metrics.items()},
-            "lags": self._lags,
+            "lags": None if self._lags is None else list(self._lags),
             "elapsed": self._clock() - self._start,
             "cum": dict(self._cum),
             **{name: getattr(self, f"_{name}") for name in _SUMS},

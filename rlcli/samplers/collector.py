@@ -159,12 +159,16 @@ class Collector:
             self._n_steps[b] = state["n_steps"]
 
     def cut(self, seed: int) -> None:
-        """Let all environments begin new episodes, after a cut that follows the last row in memory.
+        """Make all environments anew, for new episodes after a cut that follows the last row in memory.
+
+        Anew, and not only reset: so nothing of what they were, such as a random stream of their own, is left here that
+        a process which goes on from a checkpoint could not have.
 
         Args:
             seed: Run seed of their streams from here on.
         """
         first = map_tree(np.copy, self._next_obs)
+        self._env.renew()
         self._env.reset(first, seed)
         self._first_obs = first
         write(self._next_obs, ..., index(self._np["obs"], self._n_rows))

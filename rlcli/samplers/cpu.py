@@ -22,7 +22,7 @@ from rlcli.samplers.evaluation import Evaluator, build_evaluator, evaluation_env
 from rlcli.samplers.setup import SamplerSetup
 from rlcli.samplers.shared import SharedTree
 from rlcli.samplers.weights import SharedWeights
-from rlcli.samplers.worker import Channel, Request
+from rlcli.samplers.worker import Channel, Request, state_or_reason
 from rlcli.samplers.workers import n_workers, sendable, start_crew
 
 
@@ -90,6 +90,8 @@ class CpuSampler:
             if isinstance(answer, WorkerError):
                 self._crew.restart(rank, answer)
                 raise InexactError(str(answer))
+            if isinstance(answer, InexactError):
+                raise answer
         return [state for rank in sorted(answers) for state in answers[rank]]
 
     def load_state(self, states: Sequence[Any]) -> None:
@@ -177,8 +179,15 @@ def serve_collector(
             if request.verb == "collect":
                 channel.answer(collector.collect(*request.args))
                 collector.reset_idle()  # while the learner works
-            elif request.verb in ("state", "load_state", "cut"):
-                channel.answer(getattr(collector, request.verb)(*request.args))
+            elif request.verb == "state":
+                channel.answer(state_or_reason(collector.state))
+            elif request.verb == "load_state":
+                collector.load_state(*request.args)
+                collector.reset_idle()  # a sampler of another kind does that later
+                channel.answer()
+            elif request.verb == "cut":
+                collector.cut(*request.args)
+                channel.answer()
             else:
                 evaluator = evaluator or build_evaluator(setup, evaluation_env(setup, parts.eval_slices[rank]))
                 channel.answer(evaluator.evaluate(*request.args))

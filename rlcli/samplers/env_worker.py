@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from rlcli.core.errors import InexactError
 from rlcli.core.pulse import Pulse
 from rlcli.core.rng import Purpose
 from rlcli.core.spec import EnvSpec
 from rlcli.core.tree import Tree, index, map_tree
 from rlcli.envs.build import build_vector_env
 from rlcli.samplers.shared import SharedTree
-from rlcli.samplers.worker import Channel
+from rlcli.samplers.worker import Channel, state_or_reason
 
 if TYPE_CHECKING:
     from rlcli.core.protocols import VectorEnv  # loads torch
@@ -92,13 +93,17 @@ class GroupWorker:
         """Let each run on by a random number of steps, which it gives."""
         return self._env.decorrelate(self._memory["obs"], max_steps, seed)
 
-    def state(self) -> list[Any]:
-        """[B] what each needs to go on exactly."""
-        return self._env.state()
+    def state(self) -> list[Any] | InexactError:
+        """[B] what each needs to go on exactly, or why that cannot be."""
+        return state_or_reason(self._env.state)
 
     def load_state(self, states: Sequence[Any]) -> None:
         """Let each go on from there."""
         self._env.load_state(states)
+
+    def renew(self) -> None:
+        """Make all anew."""
+        self._env.renew()
 
     def close(self) -> None:
         """Close all."""

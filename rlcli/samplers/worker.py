@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from rlcli.core import machine
-from rlcli.core.errors import WorkerError, is_own_finding
+from rlcli.core.errors import InexactError, WorkerError, is_own_finding
 from rlcli.core.pulse import Doing, Pulse
 from rlcli.core.stop import SIGNALS, unblock
 from rlcli.samplers.shared import SharedTree
@@ -113,6 +113,14 @@ class Channel:
     def say(self, text: str) -> None:
         """A line for the user."""
         self.answer(Said(text))
+
+
+def state_or_reason(state: Callable[[], list[Any]]) -> list[Any] | InexactError:
+    """What ``state`` gives, or why it cannot: that is an answer, not a failure that ends the worker."""
+    try:
+        return state()
+    except InexactError as error:
+        return error
 
 
 Serve = Callable[[Any, Any, Channel, Pulse, int], None]

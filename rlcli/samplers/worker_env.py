@@ -110,8 +110,14 @@ class WorkerVectorEnv:
             if isinstance(answer, WorkerError):
                 self._crew.restart(rank, answer)
                 raise InexactError(str(answer))
+            if isinstance(answer, InexactError):
+                raise answer
             states[self._slices[rank]] = answer
         return states
+
+    def renew(self) -> None:
+        """See `VectorEnv`; those of a worker that is lost meanwhile are new in any case."""
+        self._ask(list(self._slices), "renew")
 
     def load_state(self, states: Sequence[Any]) -> None:
         """See `VectorEnv`."""

@@ -113,6 +113,97 @@ def test_row_that_finds_no_room_is_taken_back_whole(log):
     assert log.path.read_text() == "a,b\n1,2\n"
 
 
+# going on after a checkpoint
+
+
+def going_on(path, columns, rows, row=None):
+    """The file's text after a run went on with it, and perhaps wrote a row."""
+    log = CsvLog(path, columns, rows)
+    if row is not None:
+        log.write(row)
+    log.close()
+    return path.read_text()
+
+
+@pytest.mark.parametrize("on_disk", [None, "", "a,b\n1,2\n3,4\n5,6\n7,", "nonsense"])
+def test_rows_after_the_checkpoint_and_damage_are_gone(tmp_path, on_disk):
+    path = tmp_path / "progress.csv"
+    if on_disk is not None:
+        path.write_text(on_disk)
+
+    assert "a,b\n1,2\n3,4\n9,nan\n" == going_on(path, ["a", "b"], "a,b\n1,2\n3,4\n", {"a": 9})
+
+
+def test_the_same_columns_leave_every_byte_of_the_rows(tmp_path):
+    rows = "a,b\n0.30000000000000004,nan\n1e-05,-inf\n"
+
+    assert rows == going_on(tmp_path / "progress.csv", ["a", "b"], rows)
+
+
+def test_a_new_column_is_nan_in_the_rows_before(tmp_path):
+    text = going_on(tmp_path / "progress.csv", ["a", "new", "b"], "a,b\n1,2\n3,4\n", {"a": 5, "new": 6, "b": 7})
+
+    assert "a,new,b\n1,nan,2\n3,nan,4\n5,6,7\n" == text
+
+
+def test_an_old_column_is_kept_and_nan_from_here_on(tmp_path):
+    text = going_on(tmp_path / "progress.csv", ["a", "c"], "a,old,c\n1,2,3\n", {"a": 4, "c": 5})
+
+    assert "a,c,old\n1,3,2\n4,5,nan\n" == text
+
+
+def test_an_old_column_is_among_the_columns_and_may_be_written(tmp_path):
+    log = CsvLog(tmp_path / "progress.csv", ["a"], "a,old\n1,2\n")
+    log.write({"a": 3, "old": 4})
+    log.close()
+
+    assert ("a", "old") == log.columns
+    assert "a,old\n1,2\n3,4\n" == log.path.read_text()
+
+
+def test_columns_in_another_order_keep_their_values(tmp_path):
+    assert "b,a\n2,1\n4,3\n" == going_on(tmp_path / "progress.csv", ["b", "a"], "a,b\n1,2\n", {"a": 3, "b": 4})
+
+
+def test_a_column_name_with_a_comma_survives_new_columns(tmp_path):
+    path = tmp_path / "progress.csv"
+    text = going_on(path, ["one, two", "new"], '"one, two"\n1\n', {"one, two": 2, "new": 3})
+
+    assert '"one, two",new\n1,nan\n2,3\n' == text
+
+
+def test_no_rows_yet_begin_with_the_header(tmp_path):
+    assert "a,b\n1,2\n" == going_on(tmp_path / "progress.csv", ["a", "b"], "", {"a": 1, "b": 2})
+
+
+def test_going_on_twice_is_going_on_once(tmp_path):
+    path = tmp_path / "progress.csv"
+    first = going_on(path, ["a", "new"], "a,old\n1,2\n")
+
+    assert first == going_on(path, ["a", "new"], first)
+
+
+def test_a_full_disk_when_going_on_leaves_the_file_and_nothing_else(tmp_path):
+    path = tmp_path / "progress.csv"
+    path.write_text("a,b\n1,2\n3,4\n")
+
+    with pytest.raises(OSError, match="File too large"), no_room(5):
+        CsvLog(path, ["a", "b"], "a,b\n1,2\n")
+
+    assert "a,b\n1,2\n3,4\n" == path.read_text()
+    assert [path] == list(tmp_path.iterdir())
+
+
+def test_the_file_is_replaced_in_one_step(tmp_path):
+    """Whoever has it open, as a plot does, goes on seeing the old one whole."""
+    path = tmp_path / "progress.csv"
+    path.write_text("a,b\n1,2\n3,4\n")
+
+    with path.open() as reader:
+        going_on(path, ["a", "b"], "a,b\n1,2\n", {"a": 5, "b": 6})
+        assert "a,b\n1,2\n3,4\n" == reader.read()
+
+
 WRITER = """
 import sys
 from pathlib import Path

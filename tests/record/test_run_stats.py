@@ -9,6 +9,7 @@ import pytest
 import rlcli
 from rlcli.core.samples import Collected, Episode, Evaluation, Game
 from rlcli.record.stats import MACHINE_COLUMNS, SUFFIXES, RunStats, five, resident_mb
+from rlcli.record.tree_file import read_tree, write_tree
 
 
 class Clock:
@@ -322,3 +323,110 @@ def test_policy_lag_is_the_mean_over_the_batches_of_the_interval_and_only_async_
     assert 1.5 == first["PolicyLag"]
     assert math.isnan(second["PolicyLag"])
     assert "PolicyLag" not in make(metrics=(), scalars=()).columns
+
+
+# going on after a checkpoint
+
+
+def work(stats, clock, itr):
+    """One iteration."""
+    clock.now += 10
+    stats.add(replace(collected([episode(itr)] * (itr % 3), [game(itr)] * (itr % 2), itr), policy_lag=itr))
+    stats.add_time(3.0, 4.0)
+    stats.add_metrics({"loss": [0.1 * itr, 0.2]})
+
+
+def full(clock, window=3, **changes):
+    return make(clock, window=window, **{"evaluation": True, "policy_lag": True, **changes})
+
+
+def rows_of(stats, clock, first, last, going_on_at=None):
+    """The rows of some iterations, one each third; what goes on does so in new statistics, at another clock."""
+    rows = []
+    for itr in range(first, last):
+        work(stats, clock, itr)
+        if itr % 3 == 0:
+            rows.append(row_of(stats, itr=itr, step=10 * itr, n_updates=2 * itr, n_consumed=64 * itr))
+        if itr == 2:
+            stats.add_evaluation(Evaluation([game(1)], [episode()], 9, []), 1.0)
+        if itr == going_on_at:
+            state, clock = stats.state(), Clock()
+            clock.now = 5.0
+            stats = full(clock)
+            clock.now = 77.0
+            stats.load_state(state)
+    return rows
+
+
+@pytest.mark.parametrize("going_on_at", [1, 3, 4, 5, 6, 7, 10])
+def test_statistics_that_go_on_at_any_iteration_give_the_rows_of_those_that_never_stopped(going_on_at):
+    whole, halves = (rows_of(full(clock), clock, 1, 14, at) for clock, at in ((Clock(), None), (Clock(), going_on_at)))
+
+    assert 4 == len(whole)
+    for expected, got in zip(whole, halves, strict=True):
+        assert pytest.approx(expected, nan_ok=True, rel=1e-12) == got
+
+
+def test_the_hint_is_not_told_again_and_its_numbers_go_on():
+    stats = make()
+    stats.add(collected(longest=500))
+    row_of(stats, step=1000)
+    assert stats.hint() is not None
+    told, untold = make(), make()
+    told.load_state(stats.state())
+    waiting = make()
+    waiting.add(collected(longest=700))
+    untold.load_state(waiting.state())
+
+    for each in (told, untold):
+        row_of(each, step=2000)
+
+    assert told.hint() is None
+    assert "no episode finished in 2,000 steps; the longest has run 700 steps" == untold.hint()
+
+
+@pytest.mark.parametrize(("window", "expected"), [(1, [5.0]), (3, [3.0, 4.0, 5.0]), (10, [3.0, 4.0, 5.0])])
+def test_a_smaller_window_keeps_the_last_episodes_and_a_larger_one_all_there_are(window, expected):
+    stats = make(window=3)
+    stats.add(collected([episode(float(i)) for i in (1, 2, 3, 4, 5)], [game(float(i)) for i in (1, 2, 3, 4, 5)]))
+    other = make(window=window)
+    other.load_state(stats.state())
+    row = row_of(other)
+
+    assert five("Return", expected).items() <= row.items()
+    assert five("GameScore", expected).items() <= row.items()
+
+
+def test_a_metric_that_is_new_begins_empty_and_one_that_is_gone_is_left_out():
+    stats = make(metrics=("loss", "old"))
+    stats.add_metrics({"loss": [1.0], "old": [2.0]})
+    other = make(metrics=("loss", "new"))
+    other.load_state(stats.state())
+    row = row_of(other)
+
+    assert 1.0 == row["lossAverage"]
+    assert math.isnan(row["newAverage"])
+    assert "oldAverage" not in row
+
+
+@pytest.mark.parametrize(("before", "after", "expected"), [(True, False, None), (False, True, 4.0)])
+def test_another_sampler_may_have_a_policy_lag_or_none(before, after, expected):
+    stats = make(policy_lag=before)
+    stats.add(Collected(None, 10, policy_lag=2))
+    other = make(policy_lag=after)
+    other.load_state(stats.state())
+    other.add(Collected(None, 10, policy_lag=4))
+
+    assert expected == row_of(other).get("PolicyLag")
+
+
+def test_a_state_is_a_plain_copy_that_later_rows_do_not_reach(tmp_path):
+    clock = Clock()
+    stats = full(clock)
+    work(stats, clock, 5)
+    state = stats.state()
+    write_tree(tmp_path / "before.tree", state)
+    row_of(stats)
+    work(stats, clock, 6)
+
+    assert read_tree(tmp_path / "before.tree") == state
