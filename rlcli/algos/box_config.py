@@ -74,6 +74,8 @@ def build_replay(context: BuildContext, config: Config) -> Replay:
 
     if isinstance(context.replay, PrioritizedReplayConfig):
         raise ConfigError("replay: prioritized is not for this algo, which has no use for priorities; take uniform")
+    if getattr(context.replay, "draws", "transitions") != "transitions":
+        raise ConfigError("replay: it draws sequences, this algo learns from transitions; take uniform")
     replay: Replay = context.replay.build(
         context.spec, context.n_envs, seed=context.seed, discount=config.discount, n_step=config.n_step_return
     )

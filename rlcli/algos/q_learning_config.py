@@ -88,7 +88,10 @@ def q_agent(context: BuildContext, model: nn.Module) -> QAgent:
 def q_learning(config: QLearningConfig, loss: Loss, context: BuildContext, agent: QAgent) -> QLearning:
     """The learner, with its replay."""
     from rlcli.algos.q_learning import QLearning
+    from rlcli.core.errors import ConfigError
 
+    if getattr(context.replay, "draws", "transitions") != "transitions":
+        raise ConfigError("replay: it draws sequences, this algo learns from transitions; take uniform or prioritized")
     replay = context.replay.build(
         context.spec,
         context.n_envs,

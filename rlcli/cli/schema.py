@@ -17,6 +17,7 @@ BUILT_IN = {
     ("algo", "cat_dqn"): "rlcli.algos.cat_dqn_config:CatDQNConfig",
     ("algo", "rainbow"): "rlcli.algos.cat_dqn_config:RainbowConfig",
     ("algo", "iqn"): "rlcli.algos.iqn_config:IQNConfig",
+    ("algo", "r2d1"): "rlcli.algos.r2d1_config:R2D1Config",
     ("algo", "a2c"): "rlcli.algos.a2c_config:A2CConfig",
     ("algo", "ppo"): "rlcli.algos.ppo_config:PPOConfig",
     ("algo", "ddpg"): "rlcli.algos.ddpg_config:DDPGConfig",

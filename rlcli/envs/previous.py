@@ -40,6 +40,9 @@ class PreviousActionReward(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._encode, self._n = action_encoder(env.action_space)
         self._sign = sign
+        if not isinstance(env.observation_space, spaces.Dict | spaces.Tuple):  # then nothing says what is stacked
+            self.frame_stack = int(getattr(env, "frame_stack", 1))
+            self.stacked_key = OBS if self.frame_stack > 1 else None
         self.observation_space = spaces.Dict(
             [
                 (OBS, env.observation_space),

@@ -76,6 +76,7 @@ def _examine(env: gymnasium.Env[Any, Any], seed: int, notes: tuple[str, ...]) ->
         example_obs=example,
         example_action=map_tree(np.asarray, action),
         frame_stack=int(getattr(env, "frame_stack", 1)),
+        stacked_key=getattr(env, "stacked_key", None),
         notes=tuple(found),
     )
 
