@@ -109,4 +109,5 @@ def test_snapshot_modes_leave_the_documented_files(mode, files, tmp_path):
 
     assert sorted(files) == sorted(p.name for p in folder.glob("*.pkl"))
     always = {"config.yaml", "command.txt", "params.json", "versions.json", "progress.csv", "debug.log"}
+    always |= {"checkpoint", "hashes.jsonl"}
     assert always == {p.name for p in folder.iterdir()} - set(files)

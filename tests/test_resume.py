@@ -67,6 +67,8 @@ PONG = [
     "torch_threads=1",
 ]
 MUJOCO = ["env=gym", "env.id=tests.mujoco_env:CheetahGears-v0", *CARTPOLE[1:]]
+LONGER = [("pong", "gpu"), ("pong", "alternating"), ("mujoco", "gpu")]
+"""With the slow tests: what they would find, the others and CartPole do."""
 LOGGED = ["log_interval_steps=90", "logger.ui=quiet"]
 
 
@@ -114,8 +116,14 @@ def test_half_and_resume_equal_the_whole_on_cartpole(train, algo, mode):
     assert 600 <= int(rows(whole)[-1]["CumSteps"])
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("env", [PONG, MUJOCO], ids=["pong", "mujoco"])
+@pytest.mark.parametrize(
+    ("env", "mode"),
+    [
+        pytest.param(env, mode, id=f"{name}-{mode}", marks=[pytest.mark.slow] if (name, mode) in LONGER else [])
+        for name, env in (("pong", PONG), ("mujoco", MUJOCO))
+        for mode in MODES
+    ],
+)
 def test_half_and_resume_equal_the_whole_on_pong_and_mujoco(train, env, mode):
     words = [*env, *DQN, *MODES[mode]]
     whole = train("whole", *words, "n_steps=400")

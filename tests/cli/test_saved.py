@@ -135,9 +135,12 @@ def test_a_users_environment_is_found_where_its_module_can_be_imported(tmp_path,
     assert 0 == main(["train", "-cd", "conf", "imports=[users_own]", "env=users", *keys])
     forget()
     monkeypatch.chdir("/")
+    assert 6.0 == rlcli.evaluate(tmp_path / "run", episodes=4).mean  # where the run began
+    forget()
+    elsewhere = code.rename(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="imports: cannot import 'users_own'"):
         load_saved(tmp_path / "run")
-    monkeypatch.syspath_prepend(code)
+    monkeypatch.syspath_prepend(elsewhere)
     assert 6.0 == rlcli.evaluate(tmp_path / "run", episodes=4).mean  # 1 + 2 + 3
 
 

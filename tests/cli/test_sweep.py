@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rlcli.core.errors import ConfigError
+from rlcli.record.snapshot import snapshot_state, write_snapshot
 
 
 def summary(cli) -> list[dict[str, str]]:
@@ -78,7 +79,9 @@ def test_each_job_gets_the_command_that_runs_it_alone(cli, my_package):
 
 @pytest.mark.parametrize("name", ["a=b,c d.pkl"])
 def test_a_sweep_resumes_every_job_from_the_file(cli, name):
-    (cli.folder / name).touch()
+    state = {"itr": 1, "cum_steps": 1, "config": {}}
+    parts: dict[str, dict] = {f"{part}_state_dict": {} for part in ("agent", "optimizer", "algo")}
+    write_snapshot(cli.folder / name, snapshot_state(**state, **parts))
 
     assert cli("train", "-m", "seed=1,2", "--resume", name) == 0
 

@@ -79,7 +79,7 @@ def test_max_episode_steps_replaces_the_registered_limit(outside, limit, length)
         ("ALE/Pongg-v5", "env.id: no environment 'ALE/Pongg-v5' is registered; did you mean 'ALE/Pong-v5'"),
         ("no_such_module:X-v0", "env.id: there is no module 'no_such_module' on the import path (PYTHONPATH)"),
         ("outside_maze.sub:X-v0", "env.id: there is no module 'outside_maze.sub' on the import path (PYTHONPATH)"),
-        ("outside_maze:Mazy-v0", "env.id: no environment 'Mazy-v0' is registered; did you mean 'Maze-v0'?"),
+        ("outside_maze:Mazy-v0", "env.id: no environment 'Mazy-v0' is registered; did you mean 'Maze-v0'"),
         ("outside_needy:X-v0", "env.id: module 'outside_needy' cannot be imported: No module named 'not_installed_any"),
         ("", "env.id: must be given, such as CartPole-v1 or my_module:MyEnv-v0"),
     ],
