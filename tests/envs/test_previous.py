@@ -54,7 +54,7 @@ def test_actions_become_vectors(expected, space, action):
         (False, AutoModelConfig()),
         (True, AutoModelConfig(observe_previous=True)),
         (False, AutoModelConfig(recurrent="gru", observe_previous=False)),
-        (False, object()),
+        pytest.param(False, object(), id="another model"),
     ],
     ids=str,
 )
