@@ -252,6 +252,12 @@ ACTION_SPACES = {
     "uint64": Box(0, np.iinfo(np.uint64).max, (2,), np.uint64),
     "int64": Box(-5, 5, (2, 1), np.int64),
 }
+COMPOSITE = {
+    "dict": Dict({"turn": Discrete(3, start=5), "push": Box(-2, 2, (2,), np.float32)}),
+    "tuple": Tuple([MultiDiscrete([2, 3], start=[1, -1]), Discrete(2), MultiBinary(2)]),
+    "nested": Dict({"pair": Tuple([Discrete(2), Box(-1, 1, (), np.float64)]), "go": MultiBinary((1, 2))}),
+}
+"""Action spaces whose actions are trees."""
 
 
 class ActionEnv(gymnasium.Env):
@@ -337,8 +343,9 @@ SPACE_FAULTS = {
     "int keys": ("observation_space", Dict({1: Discrete(2)})),
     "uint8 space": ("observation_space", Box(0, 255, (2,), np.uint8)),
     "float64 space": ("observation_space", Box(0, np.inf, (2,), np.float64)),
-    "tuple action": ("action_space", Tuple([Discrete(2), Discrete(2)])),
-    "dict action": ("action_space", Dict({"go": Discrete(2)})),
+    "text action": ("action_space", Text(3)),
+    "text in a tuple action": ("action_space", Tuple([Discrete(2), Dict({"go": Text(3)})])),
+    "empty action": ("action_space", Tuple([Discrete(2), Tuple([])])),
 }
 
 RESET_FAULTS = {

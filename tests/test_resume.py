@@ -22,8 +22,33 @@ DQN = [
     "algo.target_update_interval=10",
     "algo.replay_ratio=2",
 ]
-ALGOS = {"dqn": DQN, "a2c": ["algo=a2c"]}
+PRIORITIZED = ["replay=prioritized", "replay.beta_steps=500"]  # by default beta moves to the end of the budget
+R2D1 = [
+    *DQN[1:],
+    "model.recurrent_hidden=8",
+    "algo.head_hidden=[8]",
+    "algo.batch_size=4",
+    "replay.burn_in_T=3",
+    "replay.train_T=5",
+    "replay.state_interval=4",
+    "replay.beta_final=1",
+    "replay.beta_steps=500",
+]
+ALGOS = {
+    "dqn": DQN,
+    "dqn_prioritized": [*DQN, *PRIORITIZED],
+    "cat_dqn": ["algo=cat_dqn", *DQN[1:]],
+    "iqn": ["algo=iqn", *DQN[1:]],
+    "rainbow": ["algo=rainbow", *DQN[1:], *PRIORITIZED],
+    "r2d1": ["algo=r2d1", *R2D1],
+    "a2c": ["algo=a2c"],
+    "a2c_lstm": ["algo=a2c", "model.recurrent=lstm", "model.recurrent_hidden=8", "model.normalize_obs=true"],
+    "ppo": ["algo=ppo", "algo.normalize_reward=true", "model.normalize_obs=true"],
+    "ppo_lstm": ["algo=ppo", "model.recurrent=lstm", "model.recurrent_hidden=8"],
+}
 """Every algorithm, with what makes it learn within a few hundred steps."""
+IN_EVERY_MODE = ("dqn", "a2c", "ppo_lstm")
+"""Those that the fast tests try in every mode; the others are tried in serial, and with the slow tests in the rest."""
 MODES = {
     "serial": ["sampler=serial"],
     "cpu": ["sampler=cpu", "sampler.n_workers=2", "sampler.start_method=fork"],
@@ -71,8 +96,14 @@ def train(tmp_path, monkeypatch):
 # the same as without a stop
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("algo", ALGOS)
+@pytest.mark.parametrize(
+    ("algo", "mode"),
+    [
+        pytest.param(algo, mode, marks=[] if mode == "serial" or algo in IN_EVERY_MODE else [pytest.mark.slow])
+        for algo in ALGOS
+        for mode in MODES
+    ],
+)
 def test_half_and_resume_equal_the_whole_on_cartpole(train, algo, mode):
     words = [*CARTPOLE, *ALGOS[algo], *MODES[mode], "eval.interval_steps=200", "eval.n_envs=2", "eval.n_episodes=2"]
     whole = train("whole", *words, "n_steps=600")

@@ -29,10 +29,14 @@ def config_for(path, **parts):
 
 def built(config, space, n_actions):
     """The agent and the learner of a configuration."""
+    return built_for(config, space, spaces.Discrete(n_actions))
+
+
+def built_for(config, space, action_space):
+    """The same, for any actions."""
     torch.manual_seed(8)
-    example = np.zeros(space.shape, space.dtype)
     context = BuildContext(
-        spec=EnvSpec(space, spaces.Discrete(n_actions), example, np.int64(0)),
+        spec=EnvSpec(space, action_space, space.sample(), action_space.sample()),
         seed=0,
         n_steps=1000,
         n_envs=1,

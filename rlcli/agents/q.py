@@ -1,36 +1,41 @@
-"""Acting on action values: epsilon-greedy."""
+"""Acting on action values: epsilon-greedy, and with the noise of a noisy network where it has any."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlcli.agents.epsilon_config import Epsilon
+from rlcli.agents.epsilon_greedy import N_UNIFORMS, EpsilonGreedy
+from rlcli.agents.module import ActingModel
 from rlcli.core.protocols import Act
 from rlcli.core.tree import Tree, to
-from rlcli.models.heads import QNetwork
+
+_SEEDS = 2**32  # torch's generator on the CPU takes no more than the lowest 32 bits of a seed
 
 
 class QAgent:
-    """Epsilon-greedy on a Q-network.
+    """Epsilon-greedy on a network that gives action values, of whatever it derives them: `QNetwork` and its kin.
+
+    A noisy network acts with noise drawn anew for each environment and step, which its uniforms decide; in evaluation
+    it acts without, on its mean weights.
 
     Args:
-        model: Observation to action values.
+        model: Observation to action values [N, A]; a noisy one takes the noise [N, n_noise] too.
         epsilon: Share of random actions, by env step and global env id.
         n_envs: B: how many training environments there are (a vector of epsilons is spread over them).
+        n_noise: Normals that a noisy model takes per observation; 0 for any other.
     """
 
-    n_uniforms = 2  # one for the coin, one for the random action
-
-    def __init__(self, model: QNetwork, epsilon: Epsilon, n_envs: int) -> None:
+    def __init__(self, model: nn.Module, epsilon: Epsilon, n_envs: int, n_noise: int = 0) -> None:
         self.model = model
-        self.epsilon = epsilon
-        self._n_envs = n_envs
-        self._device = "cpu"
+        self.n_uniforms = N_UNIFORMS + (n_noise > 0)
+        self._acting = ActingModel(model)
+        self._choice = EpsilonGreedy(epsilon, n_envs)
+        self._n_noise = n_noise
 
     def initial_state(self, n_envs: int) -> Tree:
         """None: there is no recurrent state."""
@@ -38,35 +43,42 @@ class QAgent:
 
     def mean_epsilon(self, step: int) -> float:
         """Mean over the environments."""
-        return sum(self.epsilon.per_env(step, self._n_envs)) / self._n_envs
+        return self._choice.mean(step)
 
     @torch.inference_mode()
     def act(self, obs: Tree, state: Tree, uniforms: Tensor, *, env_ids: Sequence[int], step: int, explore: bool) -> Act:
         """Greedy action (the first of equal ones), or with probability epsilon a uniformly drawn one."""
-        q = self.model(to(obs, self._device)).cpu()
-        if explore:
-            per_env = self.epsilon.per_env(step, self._n_envs)
-            epsilon = torch.tensor([per_env[i] for i in env_ids], dtype=uniforms.dtype)
+        obs = to(obs, self._acting.device)
+        if explore and self._n_noise:
+            q = self.model(obs, seeded_normals(uniforms[:, -1], self._n_noise).to(self._acting.device))
         else:
-            epsilon = torch.full((len(env_ids),), self.epsilon.eval, dtype=uniforms.dtype)
-        n_actions = q.shape[-1]
-        drawn = (uniforms[:, 1] * n_actions).long().clamp_max_(n_actions - 1)
-        action = torch.where(uniforms[:, 0] < epsilon, drawn, q.argmax(dim=-1))
+            q = self.model(obs)
+        action = self._choice.choose(q.cpu(), uniforms, env_ids=env_ids, step=step, explore=explore)
         return Act(action=action, record=None, state=None)
 
     def state_dict(self) -> dict[str, Any]:
         """The model's weights."""
-        return {"model": self.model.state_dict()}
+        return self._acting.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over weights; strict."""
-        self.model.load_state_dict(state["model"])
+        self._acting.load_state_dict(state)
 
     def weights(self) -> Mapping[str, Tensor]:
         """The model's parameters and buffers."""
-        return dict(chain(self.model.named_parameters(), self.model.named_buffers()))
+        return self._acting.weights()
 
     def to(self, device: str) -> None:
         """Move the weights to ``device``; acting happens there."""
-        self.model.to(device)
-        self._device = device
+        self._acting.to(device)
+
+
+def seeded_normals(uniforms: Tensor, width: int) -> Tensor:
+    """Normals [N, width] float32 on the CPU, each row decided by its uniform [N] alone.
+
+    A noisy network takes thousands of normals per step. One uniform as the seed of a generator costs what it costs to
+    draw them; as many uniforms would have to be drawn in blocks and carried about.
+    """
+    generator = torch.Generator()
+    rows = [torch.randn(width, generator=generator.manual_seed(int(u * _SEEDS))) for u in uniforms.tolist()]
+    return torch.stack(rows)

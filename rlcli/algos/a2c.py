@@ -6,26 +6,20 @@ Source: Mnih 2016 (arXiv 1602.01783), synchronous; advantages: Schulman 2016 (ar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlcli.algos.a2c_config import A2CConfig
 from rlcli.algos.optimization import Optimizer
+from rlcli.algos.reward_scale import RewardScale
+from rlcli.algos.rollout import PolicyAgentLike, episode_begins, rows_of
 from rlcli.core.samples import Samples
-from rlcli.core.tree import flatten_leading, index, to
-from rlcli.losses.policy import entropy, log_prob, policy_gradient
+from rlcli.core.tree import Tree, flatten_leading, index, to
+from rlcli.losses.policy import normalized_advantage, policy_gradient, value_error
 from rlcli.losses.reduce import masked_mean
 from rlcli.losses.returns import gae
-
-
-class PolicyAgentLike(Protocol):
-    """What A2C needs of an agent."""
-
-    @property
-    def model(self) -> nn.Module:
-        """Observations to logits [N, A] and values [N]."""
 
 
 class A2C:
@@ -42,34 +36,38 @@ class A2C:
 
     def __init__(self, config: A2CConfig, agent: PolicyAgentLike, *, n_steps: int, device: str = "cpu") -> None:
         self._config = config
+        self._agent = agent
         self._model = agent.model
         self._optimizer = Optimizer(agent.model, config, n_steps)
+        self._scale = RewardScale(config.discount) if config.normalize_reward else None
         self._device = device
         self.n_updates = 0
         self.n_consumed = 0
 
     def update(self, samples: Samples, *, step: int) -> Mapping[str, Sequence[float]]:
         """One gradient step on the batch; none, and no numbers, if no row of it is valid."""
+        reward = samples.reward if self._scale is None else self._scale(samples)
         if not samples.valid.any():  # a step on a loss of 0 would still go where Adam's momentum points
             return {name: [] for name in self.metrics}
-        config = self._config
-        obs = to(samples.obs, self._device)
-        valid = samples.valid.to(self._device)
-        n_rows, n_envs = valid.shape
-        logits, value = self._model(flatten_leading(index(obs, slice(0, n_rows))))
-        value = value.view(n_rows, n_envs)
-        advantage, return_ = self._advantage(samples, value.detach(), index(obs, n_rows))
+        config, distribution = self._config, self._agent.distribution
+        rows = rows_of(samples, self._agent.taken(samples), self._device)
+        valid = rows.valid
+        params, value, state = self._agent.unroll(rows.obs, rows.state, rows.begins)
+        advantage = self._advantage(samples, reward, value.detach(), state)
+        return_ = advantage + value.detach()
         if config.normalize_advantage:
-            advantage = _normalize(advantage, valid)
-        action = samples.action.to(self._device).view(-1)
-        log_probs = log_prob(logits, action).view(n_rows, n_envs)
-        policy_loss = masked_mean(policy_gradient(log_probs, advantage), valid)
-        value_loss = masked_mean(0.5 * (value - return_) ** 2, valid)
-        mean_entropy = masked_mean(entropy(logits).view(n_rows, n_envs), valid)
+            advantage = normalized_advantage(advantage, valid)
+        flat_params = params.flatten(0, 1)
+        log_prob = distribution.log_prob(flat_params, flatten_leading(rows.action)).view(valid.shape)
+        policy_loss = masked_mean(policy_gradient(log_prob, advantage), valid)
+        value_loss = masked_mean(value_error(value, return_), valid)
+        mean_entropy = masked_mean(distribution.entropy(flat_params).view(valid.shape), valid)
         loss = policy_loss + config.value_loss_coeff * value_loss - config.entropy_loss_coeff * mean_entropy
-        norm = self._optimizer.step(loss, step)
+        n_valid = int(valid.sum())
+        norm = self._optimizer.step(loss, step - n_valid)  # so that the last batch of a linear schedule teaches too
+        self._agent.observe(samples.obs, samples.valid)  # not before: the loss is of the statistics that acted
         self.n_updates += 1
-        self.n_consumed += int(valid.sum())
+        self.n_consumed += n_valid
         return {
             "loss": [loss.item()],
             "gradNorm": [norm],
@@ -98,12 +96,15 @@ class A2C:
         self._optimizer.load_state_dict(state)
 
     def progress(self) -> dict[str, Any]:
-        """Counters."""
-        return {"n_updates": self.n_updates, "n_consumed": self.n_consumed}
+        """Counters, and the statistics of the rewards."""
+        scale = None if self._scale is None else self._scale.progress()
+        return {"n_updates": self.n_updates, "n_consumed": self.n_consumed, "reward_scale": scale}
 
     def load_progress(self, state: Mapping[str, Any], step: int) -> None:
         """Go on counting."""
         self.n_updates, self.n_consumed = state["n_updates"], state["n_consumed"]
+        if self._scale is not None and state.get("reward_scale") is not None:
+            self._scale.load_progress(state["reward_scale"])
 
     @property
     def replay(self) -> None:
@@ -113,24 +114,19 @@ class A2C:
     def close(self) -> None:
         """Nothing to free."""
 
-    def _advantage(self, samples: Samples, value: Tensor, last_obs: Any) -> tuple[Tensor, Tensor]:
-        """Advantages and the returns that the values should equal, both [T, B]."""
-        with torch.no_grad():
-            _, last_value = self._model(last_obs)
-            advantage = gae(
-                samples.reward.to(self._device),
-                torch.cat([value, last_value[None]]),
-                samples.terminated.to(self._device),
-                samples.truncated.to(self._device),
-                samples.valid.to(self._device),
-                self._config.discount,
-                self._config.gae_lambda,
-            )
-        return advantage, advantage + value
-
-
-def _normalize(advantage: Tensor, valid: Tensor) -> Tensor:
-    """Mean 0 and deviation 1 over the valid elements."""
-    mean = masked_mean(advantage, valid)
-    std = masked_mean((advantage - mean) ** 2, valid).sqrt()
-    return (advantage - mean) / (std + 1e-8)
+    @torch.no_grad()
+    def _advantage(self, samples: Samples, reward: Tensor, value: Tensor, state: Tree) -> Tensor:
+        """[T, B] advantages; ``state`` [B, ...] is the recurrent one after the rows of ``value`` [T, B]."""
+        n_rows, device = value.shape[0], self._device
+        last_obs = to(index(samples.obs, slice(n_rows, None)), device)
+        begins = episode_begins(samples.terminated, samples.valid)[n_rows:].to(device)
+        _, last_value, _ = self._agent.unroll(last_obs, state, begins)
+        return gae(
+            reward.to(device),
+            torch.cat([value, last_value]),
+            samples.terminated.to(device),
+            samples.truncated.to(device),
+            samples.valid.to(device),
+            self._config.discount,
+            self._config.gae_lambda,
+        )

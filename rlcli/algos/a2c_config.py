@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from rlcli.algos.policy_config import action_problems, build_policy_agent
 from rlcli.core.options import option
 
 if TYPE_CHECKING:
-    from rlcli.agents.categorical import CategoricalAgent
+    from rlcli.agents.policy import PolicyAgent
     from rlcli.algos.a2c import A2C
     from rlcli.core.context import BuildContext
     from rlcli.core.spec import EnvSpec
@@ -32,27 +33,34 @@ class A2CConfig:
     entropy_loss_coeff: float = option(0.01, "Weight of the entropy bonus (Mnih 2016).", ge=0)
     normalize_advantage: bool = option(False, "Advantages of each batch to mean 0 and standard deviation 1.")
 
+    normalize_reward: bool = option(
+        False, "Divide rewards by the running deviation of the discounted return, clip at 10 (Huang 2022)."
+    )
+    state_dependent_std: bool = option(
+        False,
+        "Standard deviations of Box actions as outputs of the network; else one for all states (rlpyt).",
+        at_resume="locked",
+    )
+    init_log_std: float = option(0.0, "Their logarithm at the start, where they are the same for all states (rlpyt).")
+
     def spec_problems(self, spec: EnvSpec) -> list[str]:
         """Why an environment does not suit, empty if it does; imports no torch."""
-        from gymnasium.spaces import Discrete
-
-        if isinstance(spec.action_space, Discrete):
-            return []
-        return [f"algo: a2c needs one Discrete action so far, env has {spec.action_space}"]
+        return action_problems("a2c", spec.action_space)
 
     def notes(self, n_steps: int) -> list[str]:
         """Lines worth telling before the run of ``n_steps``."""
         return []
 
-    def build_agent(self, context: BuildContext) -> CategoricalAgent:
-        """A categorical agent with new weights."""
-        from rlcli.agents.categorical import CategoricalAgent
-        from rlcli.models.heads import PolicyValueNetwork
+    def build_agent(self, context: BuildContext) -> PolicyAgent:
+        """A policy agent with new weights."""
+        return build_policy_agent(
+            context,
+            state_dependent_std=self.state_dependent_std,
+            init_log_std=self.init_log_std,
+            notes_log_prob=False,
+        )
 
-        trunk = context.model.build(context.spec.observation_space)
-        return CategoricalAgent(PolicyValueNetwork(trunk, context.spec.n_actions))
-
-    def build(self, context: BuildContext, agent: CategoricalAgent) -> A2C:
+    def build(self, context: BuildContext, agent: PolicyAgent) -> A2C:
         """The learner."""
         from rlcli.algos.a2c import A2C
 

@@ -48,7 +48,7 @@ def preflight(config: RunConfig) -> Preflight:
         ConfigError: with every problem found.
         EnvError: if the environment itself fails its example step.
     """
-    spec = probe(config.env, config.seed)
+    spec = probe(config.task, config.seed)
     n_envs = config.sampler.batch_B
     problems = [*_sampler_problems(config), *config.algo.spec_problems(spec), *checkpointing.problems(config, spec)]
     notes = [*spec.notes, *config.algo.notes(config.n_steps), *checkpointing.notes(config, spec)]
@@ -373,8 +373,8 @@ def _build_sampler(config: RunConfig, spec: EnvSpec, agent: Agent, console: Cons
     from rlcli.samplers.setup import SamplerSetup
 
     setup = SamplerSetup(
-        env=config.env,
-        eval_env=evaluation_config(config.env),
+        env=config.task,
+        eval_env=evaluation_config(config.task),
         spec=spec,
         agent=agent,
         seed=config.seed,

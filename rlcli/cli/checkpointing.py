@@ -41,7 +41,7 @@ def envs_are_exact(config: RunConfig, spec: EnvSpec) -> tuple[bool, list[str]]:
         return False, ["checkpoints: sampler=async, a resumed run goes on statistically, in new episodes"]
     from rlcli.envs.state_trial import trial
 
-    reason = trial(config.env, spec, config.seed)
+    reason = trial(config.task, spec, config.seed)
     if reason:
         return False, [f"checkpoints: all environments begin new episodes at each, since {reason}"]
     return True, ["checkpoints hold the environments exactly (tried)"]

@@ -100,6 +100,17 @@ class RunConfig:
     logger: Any = option(None, "What is shown and written down.")
     choices: dict[str, str] = option({}, "Which option of which group was chosen; not for the command line.")
 
+    @property
+    def task(self) -> Any:
+        """Config of the environments as the model sees them: `env`, with what the model asks to be added.
+
+        Raises:
+            ConfigError: They cannot have it.
+        """
+        from rlcli.envs.previous import with_previous
+
+        return with_previous(self.env, self.model)
+
     def problems(self) -> list[str]:
         """Checks that no range expresses; each line begins with the key."""
         found = []

@@ -280,9 +280,9 @@ def _asked(saved: Saved, request: Request) -> tuple[RunConfig, EnvSpec]:
     seed = config.seed if request.seed is None else request.seed
     config = replace(config, seed=seed, device=build.device_for(config.device))
     build.refuse_fork_beside_cuda(config)
-    spec = probe(config.env, config.seed)
+    spec = probe(config.task, config.seed)
     if any(key.startswith("env.") for key in raw):
-        _refuse_other_spaces(spec, probe(saved.config.env, saved.config.seed))
+        _refuse_other_spaces(spec, probe(saved.config.task, saved.config.seed))
     return config, spec
 
 
@@ -314,8 +314,8 @@ def _sampler(config: RunConfig, spec: EnvSpec, agent: Agent, say: Callable[[str]
     from rlcli.samplers.setup import SamplerSetup
 
     setup = SamplerSetup(
-        env=config.env,
-        eval_env=evaluation_config(config.env),
+        env=config.task,
+        eval_env=evaluation_config(config.task),
         spec=spec,
         agent=agent,
         seed=config.seed,

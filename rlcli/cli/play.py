@@ -99,7 +99,7 @@ def play(
 
     agent = load(target, itr=itr, best=best, seed=seed)
     played = Played(video=file)
-    with window.headless_drawing(), closing(_env(agent.config.env)) as env:
+    with window.headless_drawing(), closing(_env(agent.config.task)) as env:
         game = Game(agent, env, agent.config.seed if seed is None else seed, max_steps)
         first = game.start()
         view = View(agent, env, scale or _fitting_scale(first), overlay)
@@ -256,8 +256,11 @@ def _pictures(game: Game, picture: Picture, n_episodes: int, played: Played) -> 
 def _env(config: Any) -> gymnasium.Env[Any, Any]:
     """An evaluation environment that can draw itself."""
     from rlcli.envs.config import GymConfig, evaluation_config
+    from rlcli.envs.previous import PreviousActionReward, PreviousConfig
 
     config = evaluation_config(config)
+    if isinstance(config, PreviousConfig):
+        return PreviousActionReward(_env(config.env), config.sign)
     if not isinstance(config, GymConfig):
         env: gymnasium.Env[Any, Any] = config.build()
         return env

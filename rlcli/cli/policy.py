@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from rlcli.agents.categorical import CategoricalAgent
+from rlcli.agents.policy import PolicyAgent
 from rlcli.agents.q import QAgent
 from rlcli.core.errors import ConfigError
 from rlcli.core.tree import Tree
+from rlcli.models.action_distributions import Categorical
 
 if TYPE_CHECKING:
     from rlcli.core.protocols import Agent
@@ -65,7 +66,7 @@ def greedy_policy(agent: Agent, spec: EnvSpec) -> GreedyPolicy:
         raise ConfigError("the agent is recurrent, which is not supported here yet")
     if isinstance(agent, QAgent):
         return GreedyPolicy(agent.model, start)
-    if isinstance(agent, CategoricalAgent):
+    if isinstance(agent, PolicyAgent) and isinstance(agent.distribution, Categorical):
         return GreedyCategorical(agent.model, start)
     raise ConfigError(f"a {type(agent).__name__} has neither action values nor probabilities of discrete actions")
 

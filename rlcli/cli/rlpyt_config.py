@@ -1,4 +1,4 @@
-"""What a file of rlpyt's DQN agent decides about a run's configuration: sizes of the network and of the screens."""
+"""What a file of rlpyt decides about a run's configuration: sizes of the network and of the screens."""
 
 from __future__ import annotations
 
@@ -10,29 +10,37 @@ from rlcli.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rlcli.cli.config import RunConfig
-    from rlcli.record.rlpyt_files import Architecture
+    from rlcli.record.rlpyt_parts import Architecture, RlpytFile, VectorArchitecture
 
 
 def as_in_file(
-    config: RunConfig, found: Architecture, given: Collection[str], *, partial: bool
+    config: RunConfig, file: RlpytFile, given: Collection[str], *, partial: bool
 ) -> tuple[RunConfig, list[str]]:
-    """The configuration with the sizes of a file of rlpyt's DQN agent, and lines that say what was taken.
+    """The configuration with the sizes of a file of rlpyt, and lines that say what was taken.
 
     Args:
         config: The checked configuration; its ``resume`` names the file in messages.
-        found: What the file's shapes say.
+        file: What it holds.
         given: The keys that the user set on the command line.
         partial: Whether only some parameters will be taken; the user's own keys then win over the file.
 
     Raises:
         ConfigError: The file contradicts a key that the user set, or no image size fits.
     """
-    problems = _unfit(config, found, given, partial=partial)
+    from rlcli.record.rlpyt_parts import Architecture
+
+    problems = [] if partial else _other_algo(config, file.agent)
+    found = file.architecture
+    problems += _unfit(config, file, given, partial=partial)
     if problems:
-        raise ConfigError([f"resume: {config.resume} is of rlpyt's DQN agent: {line}" for line in problems])
-    wanted = _wanted_sizes(config, found, given)
-    size, notes = _image_size(config, found, given, wanted, partial=partial)
-    wanted |= size
+        raise ConfigError([f"resume: {config.resume} is of rlpyt's {file.agent} agent: {line}" for line in problems])
+    notes: list[str] = []
+    if isinstance(found, Architecture):
+        wanted = _wanted_sizes(config, file.agent, found, given)
+        size, notes = _image_size(config, found, given, wanted, partial=partial)
+        wanted |= size
+    else:
+        wanted = {"model.mlp_hidden": list(found.actor_hidden), "model.activation": "relu"}
     values = {key: getattr(getattr(config, key.split(".")[0]), key.split(".")[1]) for key in wanted}
     changed = {key: value for key, value in wanted.items() if value != values[key]}
     contradicted = [key for key in changed if key in given]
@@ -54,27 +62,78 @@ def _shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
-def _unfit(config: RunConfig, found: Architecture, given: Collection[str], *, partial: bool) -> list[str]:
+def _other_algo(config: RunConfig, agent: str) -> list[str]:
+    """Why the chosen algorithm cannot go on from an agent of rlpyt."""
+    from rlcli.algos.a2c_config import A2CConfig
+    from rlcli.algos.cat_dqn_config import CatDQNConfig
+    from rlcli.algos.ddpg_config import DDPGConfig
+    from rlcli.algos.dqn_config import DQNConfig
+    from rlcli.algos.ppo_config import PPOConfig
+    from rlcli.algos.sac_config import SACConfig
+    from rlcli.algos.td3_config import TD3Config
+
+    policies: tuple[type, ...] = (A2CConfig, PPOConfig)
+    names, kinds = {
+        "DQN": ("dqn", (DQNConfig,)),
+        "CatDQN": ("cat_dqn", (CatDQNConfig,)),
+        "A2C/PPO": ("a2c or algo=ppo", policies),
+        "recurrent A2C/PPO": ("a2c or algo=ppo", policies),
+        "DDPG": ("ddpg", (DDPGConfig,)),
+        "TD3": ("td3", (TD3Config,)),
+        "SAC": ("sac", (SACConfig,)),
+    }[agent]
+    if not isinstance(config.algo, kinds):
+        return [f"it needs algo={names}, not algo={config.choices.get('algo')}"]
+    if getattr(config.algo, "noisy", False):
+        return ["its layers are not noisy; it needs algo.noisy=false"]
+    return []
+
+
+def _unfit(config: RunConfig, file: RlpytFile, given: Collection[str], *, partial: bool) -> list[str]:
     """Why the parts that were chosen cannot hold such a network."""
-    from rlcli.record.rlpyt_files import KERNELS
+    from rlcli.record.rlpyt_parts import Architecture
+
+    if not _has(config.model, "conv_paddings"):
+        return [f"it needs model=auto, not model={config.choices.get('model')}"]
+    found = file.architecture
+    if isinstance(found, Architecture):
+        return _unfit_images(config, file.agent, found, given, partial=partial)
+    return [] if partial else _unfit_vectors(found)
+
+
+def _unfit_images(
+    config: RunConfig, agent: str, found: Architecture, given: Collection[str], *, partial: bool
+) -> list[str]:
+    from rlcli.record.rlpyt_images import known_convolutions
 
     problems = []
-    if not hasattr(config.algo, "dueling") and not partial:
-        problems.append(f"it needs algo=dqn, not algo={config.choices.get('algo')}")
-    if not _has(config.model, "conv_paddings"):
-        problems.append(f"it needs model=auto, not model={config.choices.get('model')}")
+    kernels, _, _ = known_convolutions(agent)
     known = {"model.conv_strides", "model.conv_paddings"} <= set(given)
-    if found.conv_kernels != KERNELS and not known:
+    if found.conv_kernels != kernels and not known:
         problems.append(
-            f"strides and paddings are known for kernels {list(KERNELS)} only, it has {list(found.conv_kernels)}; give "
+            f"strides and paddings are known for kernels {list(kernels)} only, it has {list(found.conv_kernels)}; give "
             "model.conv_strides and model.conv_paddings, with model.conv_channels and model.conv_kernels as in the file"
+        )
+    n_atoms = getattr(config.algo, "n_atoms", None)
+    if agent == "CatDQN" and n_atoms and not partial and not found.dueling and found.n_outputs % n_atoms:
+        problems.append(
+            f"it has {found.n_outputs} outputs, actions times atoms; algo.n_atoms={n_atoms} does not divide them"
         )
     return problems
 
 
-def _wanted_sizes(config: RunConfig, found: Architecture, given: Collection[str]) -> dict[str, Any]:
+def _unfit_vectors(found: VectorArchitecture) -> list[str]:
+    if found.actor_hidden == found.critic_hidden:
+        return []
+    return [
+        f"its actor has layers of {list(found.actor_hidden)}, its critics of {list(found.critic_hidden)}; here "
+        "all have those of model.mlp_hidden; resume_keys=[*] takes the actor alone"
+    ]
+
+
+def _wanted_sizes(config: RunConfig, agent: str, found: Architecture, given: Collection[str]) -> dict[str, Any]:
     """Dotted key -> value that the file asks for, of the keys that this configuration has; without the image size."""
-    from rlcli.record.rlpyt_files import PADDINGS, STRIDES
+    from rlcli.record.rlpyt_images import known_convolutions
 
     wanted: dict[str, Any] = {
         "model.conv_channels": list(found.conv_channels),
@@ -85,7 +144,15 @@ def _wanted_sizes(config: RunConfig, found: Architecture, given: Collection[str]
         "env.frame_stack": found.in_channels,
         "env.grayscale": True,
     }
-    for key, value in (("model.conv_strides", STRIDES), ("model.conv_paddings", PADDINGS)):
+    if found.n_atoms is not None:
+        wanted["algo.n_atoms"] = found.n_atoms
+    if agent in ("A2C/PPO", "recurrent A2C/PPO"):
+        wanted |= {"model.shared_trunk": True, "model.recurrent": "none"}
+    if agent == "recurrent A2C/PPO":
+        recurrent = {"recurrent": "lstm", "recurrent_hidden": found.recurrent_hidden, "observe_previous": True}
+        wanted |= {f"model.{key}": value for key, value in recurrent.items()}
+    _, strides, paddings = known_convolutions(agent)
+    for key, value in (("model.conv_strides", strides), ("model.conv_paddings", paddings)):
         if key not in given:  # the file's shapes do not tell: then the user may
             wanted[key] = list(value)
     return {key: v for key, v in wanted.items() if _has(getattr(config, key.split(".")[0]), key.split(".")[1])}
@@ -95,7 +162,7 @@ def _image_size(
     config: RunConfig, found: Architecture, given: Collection[str], wanted: Mapping[str, Any], *, partial: bool
 ) -> tuple[dict[str, Any], list[str]]:
     """Keys of the image size, where the environment has them, and lines about the choice."""
-    from rlcli.record.rlpyt_files import IMAGE, image_sizes
+    from rlcli.record.rlpyt_images import IMAGE, image_sizes
 
     env = config.env
     if not _has(env, "image_size"):
@@ -135,7 +202,7 @@ def _image_size(
 
 def _no_size(config: RunConfig, found: Architecture, sizes: Sequence[tuple[int, int]], given: Collection[str]) -> str:
     """One line with some sizes: rlpyt's own if it fits, then those nearest to a square."""
-    from rlcli.record.rlpyt_files import IMAGE
+    from rlcli.record.rlpyt_images import IMAGE
 
     keys = [key for key in ("env.image_size", "env.image_width") if key in given]
     squarest = sorted(sizes, key=lambda size: (size != IMAGE, abs(size[0] - size[1]), size))

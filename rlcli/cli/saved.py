@@ -182,7 +182,7 @@ class LoadedAgent:
     def __init__(self, agent: Agent, saved: Saved, spec: EnvSpec, seed: int | None = None) -> None:
         self.agent = agent
         self.config = saved.config
-        """The run's configuration; ``config.env.build()`` makes one of its environments."""
+        """The run's configuration; ``config.task.build()`` makes one of its environments."""
         self.spec = spec
         self.path = saved.path
         self.itr = int(saved.snapshot["itr"])
@@ -236,7 +236,7 @@ def load(
     problems = replace(saved.config, device=device).problems()
     if problems:
         raise ConfigError(problems)
-    spec = probe(saved.config.env, saved.config.seed)
+    spec = probe(saved.config.task, saved.config.seed)
     return LoadedAgent(build_agent(saved, spec, build.device_for(device)), saved, spec, seed)
 
 

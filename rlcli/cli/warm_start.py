@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rlcli.cli.config import RunConfig
     from rlcli.core.protocols import Agent, Algo
-    from rlcli.record.rlpyt_files import RlpytDQN
+    from rlcli.record.rlpyt_parts import Architecture, Moments, RlpytFile, VectorArchitecture
 
 _NAMED = 5
 _WITHOUT_HEAD = "resume_keys=[trunk.*] takes all but the outputs"
@@ -72,7 +72,7 @@ def adapted(
         file = translate(content)
     except SnapshotError as error:
         raise ConfigError(_line(config.resume, error)) from error
-    return as_in_file(config, file.architecture, given, partial=keys is not None)
+    return as_in_file(config, file, given, partial=keys is not None)
 
 
 def start_from(
@@ -81,7 +81,7 @@ def start_from(
     """Load a file's weights, and its optimizer state; counters stay at zero.
 
     Args:
-        path: A snapshot of rlcli, or one of rlpyt's DQN agents.
+        path: A snapshot of rlcli, or one of rlpyt's agents.
         agent: Takes over the weights.
         algo: Takes over the target network, which is the model's copy if the file has none, and the optimizer state.
         device: Where learning runs.
@@ -97,7 +97,7 @@ def start_from(
         ConfigError: The file cannot be read or does not fit, or a pattern matches nothing.
     """
     try:
-        source = _read(path, device, list(agent.state_dict().get("model", {})))
+        source = _read(path, device, agent, algo)
     except SnapshotError as error:
         raise ConfigError(_line(path, error)) from error
     where = f"started from {path} ({source.made}, iteration {source.itr:,}, {source.cum_steps:,} steps)"
@@ -115,7 +115,9 @@ def start_from(
     except (ValueError, KeyError, TypeError) as error:
         hint = "resume_optimizer=false leaves it"
         raise ConfigError(f"resume: {path}: its optimizer state does not fit: {error}; {hint}") from error
-    return [f"{where}: weights and optimizer state; {rest}"]
+    lacking = source.groups_without_moments
+    but = f" (none for {', '.join(lacking)})" if lacking else ""
+    return [f"{where}: weights and optimizer state{but}; {rest}"]
 
 
 # The file
@@ -132,22 +134,33 @@ class _Source:
     agent: Mapping[str, Any]
     algo: Mapping[str, Any]
     optimizer: Mapping[str, Any]
-    n_actions: int | None = None
+    architecture: Architecture | VectorArchitecture | None = None
     """Of a file of rlpyt."""
 
     @property
     def has_no_moments(self) -> bool:
         """Whether it is known that the optimizer state is empty."""
-        return self.optimizer.get("state") == {}
+        groups = self._groups()
+        return bool(groups) and all(group["state"] == {} for group in groups.values())
+
+    @property
+    def groups_without_moments(self) -> list[str]:
+        """Names of the optimizers whose state is known to be empty while others have some."""
+        return [name for name, group in self._groups().items() if group["state"] == {}]
+
+    def _groups(self) -> Mapping[str, Any]:
+        """Each optimizer's state by its name; none where it looks like nothing known."""
+        groups = {"": self.optimizer} if "state" in self.optimizer else self.optimizer
+        return groups if all(isinstance(g, Mapping) and "state" in g for g in groups.values()) else {}
 
 
-def _read(path: str, device: str, parameters: Sequence[str]) -> _Source:
+def _read(path: str, device: str, agent: Agent, algo: Algo) -> _Source:
     from rlcli.record.rlpyt_files import is_rlpyt, translate
     from rlcli.record.snapshot import as_snapshot, read_content
 
     content = read_content(path, device)
     if is_rlpyt(content):
-        return _of_rlpyt(translate(content), parameters)
+        return _of_rlpyt(translate(content), agent, algo)
     content = as_snapshot(path, content)
     made = content["config"]
     return _Source(
@@ -160,18 +173,33 @@ def _read(path: str, device: str, parameters: Sequence[str]) -> _Source:
     )
 
 
-def _of_rlpyt(file: RlpytDQN, parameters: Sequence[str]) -> _Source:
-    """Its Adam state is put in the order of this run's ``parameters``, which is another than rlpyt's."""
-    state = {i: file.moments[name] for i, name in enumerate(parameters) if name in file.moments}
+def _of_rlpyt(file: RlpytFile, agent: Agent, algo: Algo) -> _Source:
+    """Its Adam state is put in the order of this run's parameters, which is another than rlpyt's."""
+    own, optimizers = algo.state_dict(), algo.optimizer_state_dict()
+    networks = dict(file.networks)
+    if "temperature" in own and ("temperature" not in networks or "alpha" not in optimizers):
+        networks["temperature"] = own["temperature"]  # not in the file, or this run's is fixed
+    parameters = {
+        "": list(agent.state_dict().get("model", {})),
+        "actor": list(agent.state_dict().get("model", {})),
+        "critic": list(own.get("critic", {})),
+        "alpha": list(own.get("temperature", {})),
+    }
+    groups = {name: _in_order(moments, parameters[name]) for name, moments in file.moments.items()}
     return _Source(
-        made="rlpyt's DQN agent",
+        made=f"rlpyt's {file.agent} agent",
         itr=file.itr,
         cum_steps=file.cum_steps,
         agent={"model": file.model},
-        algo={"target": file.target},
-        optimizer={"state": state, "param_groups": [{"params": list(range(len(parameters)))}]},
-        n_actions=file.architecture.n_actions,
+        algo=networks,
+        optimizer=groups[""] if "" in groups else {name: group for name, group in groups.items() if name in optimizers},
+        architecture=file.architecture,
     )
+
+
+def _in_order(moments: Moments, parameters: Sequence[str]) -> dict[str, Any]:
+    state = {i: moments[name] for i, name in enumerate(parameters) if name in moments}
+    return {"state": state, "param_groups": [{"params": list(range(len(parameters)))}]}
 
 
 def _line(path: str, error: SnapshotError) -> str:
@@ -183,6 +211,7 @@ def _line(path: str, error: SnapshotError) -> str:
 
 
 def _load_whole(path: str, source: _Source, agent: Agent, algo: Algo) -> None:
+    from rlcli.record.rlpyt_parts import VectorArchitecture
     from rlcli.record.snapshot import state_mismatches
 
     own_agent, own_algo = agent.state_dict(), algo.state_dict()
@@ -190,6 +219,8 @@ def _load_whole(path: str, source: _Source, agent: Agent, algo: Algo) -> None:
     if "target" in own_algo and "target" not in given and "model" in source.agent:
         given["target"] = source.agent["model"]
     _refuse_other_spaces(path, source, own_agent)
+    if isinstance(source.architecture, VectorArchitecture):
+        _refuse_other_bounds(path, agent)
     parts = [("agent", own_agent, source.agent), ("algo", _weights(own_algo), _weights(given))]
     mismatches = [m for name, own, file in parts for m in state_mismatches(own, file, name)]
     if mismatches:
@@ -210,16 +241,60 @@ def _weights(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_other_spaces(path: str, source: _Source, own: Mapping[str, Any]) -> None:
-    if source.n_actions is None:
+    from rlcli.record.rlpyt_parts import VectorArchitecture
+
+    found, model = source.architecture, own.get("model", {})
+    if found is None:
         return
-    model = own.get("model", {})
-    if not any(name.startswith("trunk.convs.0.") for name in model):
+    has_images = any("trunk.convs.0." in name for name in model)
+    if isinstance(found, VectorArchitecture):
+        _refuse_other_vectors(path, found, model, has_images)
+        return
+    if not has_images:
         raise ConfigError(f"resume: {path} is for images, this run's network takes none")
-    outputs = [model[name] for name in ("advantage.weight", "streams.advantage.2.weight") if name in model]
-    if outputs and outputs[0].shape[0] != source.n_actions:
+    heads = ("advantage.weight", "streams.advantage.2.weight", "policy.weight")
+    outputs = [model[name] for name in heads if name in model]
+    if outputs and outputs[0].shape[0] != found.n_outputs:
+        n_file, n_own, n_atoms = found.n_outputs, outputs[0].shape[0], _atoms(found, source.made)
+        unit = "outputs (actions times atoms)" if n_atoms is None else "actions"
+        n_file, n_own = n_file // (n_atoms or 1), n_own // (n_atoms or 1)
         raise ConfigError(
-            f"resume: {path} is for {source.n_actions} actions, this run's env has {outputs[0].shape[0]}; "
-            f"{'env.full_action_space=true has 18, ' if source.n_actions == 18 else ''}{_WITHOUT_HEAD}"
+            f"resume: {path} is for {n_file} {unit}, this run's env has {n_own}; "
+            f"{'env.full_action_space=true has 18, ' if n_file == 18 else ''}{_WITHOUT_HEAD}"
+        )
+
+
+def _atoms(found: Architecture, made: str) -> int | None:
+    """Outputs for one action; None if the file does not tell."""
+    return found.n_atoms if "CatDQN" in made else 1
+
+
+def _refuse_other_vectors(path: str, found: VectorArchitecture, model: Mapping[str, Any], has_images: bool) -> None:
+    if has_images:
+        raise ConfigError(f"resume: {path} is for vectors, this run's network takes images")
+    if {"trunk.mlp.0.weight", "mean.weight"} <= set(model):
+        own = (model["trunk.mlp.0.weight"].shape[1], model["mean.weight"].shape[0])
+        if own != (found.n_inputs, found.n_dims):
+            raise ConfigError(
+                f"resume: {path} is for observations of {found.n_inputs} numbers and actions of {found.n_dims}, this "
+                f"run's env has {own[0]} and {own[1]}"
+            )
+
+
+def _refuse_other_bounds(path: str, agent: Agent) -> None:
+    """For actions of rlpyt are within -1 .. 1 whatever the bounds are, and ours fill them."""
+    import torch
+
+    scale = getattr(agent, "scale", None)
+    if scale is None:
+        return
+    high = torch.ones(1, scale.n_dims)
+    if not (
+        torch.equal(scale.to_env(high).reshape(1, -1), high) and torch.equal(scale.to_env(-high).reshape(1, -1), -high)
+    ):
+        raise ConfigError(
+            f"resume: {path} is of rlpyt, whose actions are within -1 .. 1; this run's env has other bounds, and its "
+            "actions would be others; resume_keys=[*] takes the actor nevertheless"
         )
 
 
@@ -229,10 +304,12 @@ def _load_part(path: str, source: _Source, agent: Agent, algo: Algo, patterns: S
     file: Mapping[str, Tensor] = _tensors(source.agent.get("model"))
     names = _matching(path, own, file, patterns)
     agent.load_state_dict({**own_agent, "model": {**own, **{name: file[name] for name in names}}})
-    if "target" in own_algo:
-        target = _tensors(source.algo.get("target"))
-        taken = {name: target.get(name, file[name]) for name in names}
-        algo.load_state_dict({**own_algo, "target": {**own_algo["target"], **taken}})
+    for key in ("target", "actor_target"):  # slow copies of the model
+        if key in own_algo:
+            target = _tensors(source.algo.get(key))
+            taken = {name: target.get(name, file[name]) for name in names}
+            own_algo = {**own_algo, key: {**own_algo[key], **taken}}
+            algo.load_state_dict(own_algo)
     left = [name for name in own if name not in names]
     unused = [name for name in file if name not in own]
     lines = [f"{len(names)} of {len(own)} tensors of the model (resume_keys={list(patterns)})"]

@@ -27,6 +27,7 @@ class Purpose(IntEnum):
     EVAL_ENV = 5
     EVAL_EXPLORE = 6
     PROBE = 7  # the example step that fixes shapes and dtypes
+    LEARN = 9  # noise inside the learner's updates
     CUT = 8  # from which run seed the environments begin anew at a checkpoint that cannot hold them
 
 

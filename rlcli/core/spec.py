@@ -24,6 +24,8 @@ class EnvSpec:
     float32 or int64 for a Box of floats or integers."""
     frame_stack: int = 1
     """How many frames, oldest first along the first axis, one observation holds; replay stores each once."""
+    stacked_key: str | None = None
+    """Key of a Dict observation whose leaf ``frame_stack`` applies to; None: that of an observation without parts."""
     notes: tuple[str, ...] = ()
     """Lines worth telling the user once, such as a cast from float64."""
 

@@ -139,74 +139,115 @@ def action_converter(space: gymnasium.Space[Any]) -> Callable[[Any], Any]:
     """What turns an agent's action for one environment into the environment's own, a copy.
 
     Agents give int64 indices from 0 for Discrete and MultiDiscrete (whose ``start`` is added here), int8 for
-    MultiBinary, float32 for a Box of floats and int64 for one of integers. The converter raises `EnvError` for an
-    action that the space does not have. In a Box of floats that is only one that is not finite: what lies outside
-    the bounds is the environment's to clip or to refuse.
+    MultiBinary, float32 for a Box of floats and int64 for one of integers, for a Dict or Tuple a dict of these (a
+    Tuple's keys are "0", "1" ...). The converter raises `EnvError` for an action that the space does not have. In a Box
+    of floats that is only one that is not finite: what lies outside the bounds is the environment's to clip or to
+    refuse.
 
     Raises:
-        ConfigError: Any other space.
+        ConfigError: Any other space, or a Dict or Tuple without parts.
     """
+    return _converter(space, "action")
+
+
+def _converter(space: gymnasium.Space[Any], path: str) -> Callable[[Any], Any]:
+    """``path`` is how messages call the action."""
     if isinstance(space, spaces.Discrete):
-        return _index_converter(space)
+        return _index_converter(space, path)
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        return _float_converter(space)
+        return _float_converter(space, path)
     if isinstance(space, spaces.Box):
-        return _integer_converter(space, space.low, space.high)
+        return _integer_converter(space, path, space.low, space.high)
     if isinstance(space, spaces.MultiDiscrete):
-        return _integer_converter(space, np.zeros_like(space.nvec), space.nvec - 1, space.start)
+        return _integer_converter(space, path, np.zeros_like(space.nvec), space.nvec - 1, space.start)
     if isinstance(space, spaces.MultiBinary):
-        return _integer_converter(space, np.zeros(space.shape, np.int8), np.ones(space.shape, np.int8))
-    name = type(space).__name__
+        return _integer_converter(space, path, np.zeros(space.shape, np.int8), np.ones(space.shape, np.int8))
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        return _parts_converter(space, path)
+    name, what = type(space).__name__, "the actions are" if path == "action" else f"{path} is"
     raise ConfigError(
-        f"env: the actions are a {name} space, which is not supported; supported are Discrete, MultiDiscrete, "
-        "MultiBinary and Box"
+        f"env: {what} a {name} space, which is not supported; supported are Discrete, MultiDiscrete, MultiBinary, "
+        "Box, and Dict and Tuple of them"
     )
 
 
-def _index_converter(space: spaces.Discrete) -> Callable[[Any], int]:
+def action_parts(space: gymnasium.Space[Any]) -> dict[str, gymnasium.Space[Any]]:
+    """The parts of a Dict or Tuple space by the names under which an agent gives their actions.
+
+    Raises:
+        ConfigError: There are none, or a key is no string.
+    """
+    if isinstance(space, spaces.Tuple):
+        parts = dict(zip(tuple_keys(len(space.spaces)), space.spaces, strict=True))
+    else:
+        assert isinstance(space, spaces.Dict)
+        parts = dict(space.spaces)
+    if not parts:
+        raise ConfigError(f"env: the actions are a space without parts: {space}")
+    for key in parts:
+        if not isinstance(key, str):
+            raise ConfigError(f"env: the actions have the key {key!r}, the keys of a Dict space must be strings")
+    return parts
+
+
+def _parts_converter(space: gymnasium.Space[Any], path: str) -> Callable[[Any], Any]:
+    converters = {key: _converter(part, f"{path}.{key}") for key, part in action_parts(space).items()}
+    is_tuple = isinstance(space, spaces.Tuple)
+
+    def convert(action: Any) -> Any:
+        if not isinstance(action, Mapping) or action.keys() != converters.keys():
+            got = f"the keys {sorted(map(str, action))}" if isinstance(action, Mapping) else _shown(action)
+            raise EnvError(f"{path} must have the keys {sorted(converters)}, it is {got}")
+        converted = {key: part(action[key]) for key, part in converters.items()}
+        return tuple(converted.values()) if is_tuple else converted
+
+    return convert
+
+
+def _index_converter(space: spaces.Discrete, path: str) -> Callable[[Any], int]:
     n, start = int(space.n), int(space.start)
 
     def convert(action: Any) -> int:
         try:
             i = index(action)
         except TypeError as error:
-            raise EnvError(f"action must be one integer, it is {_shown(action)}") from error
+            raise EnvError(f"{path} must be one integer, it is {_shown(action)}") from error
         if not 0 <= i < n:
-            raise EnvError(f"action is {i}, allowed are 0 to {n - 1}")
+            raise EnvError(f"{path} is {i}, allowed are 0 to {n - 1}")
         return start + i
 
     return convert
 
 
-def _integer_converter(space: Any, low: Any, high: Any, start: Any = 0) -> Callable[[Any], npt.NDArray[Any]]:
+def _integer_converter(space: Any, path: str, low: Any, high: Any, start: Any = 0) -> Callable[[Any], npt.NDArray[Any]]:
     """``low`` and ``high``, both allowed, are bounds of the agent's numbers, before ``start`` is added."""
     dtype, shape = space.dtype, space.shape
 
     def convert(action: Any) -> npt.NDArray[Any]:
         value = np.asarray(action)
         if value.shape != shape or value.dtype.kind not in "iub":
-            raise EnvError(f"action must be integers {shape}, it is {_shown(value)}")
+            raise EnvError(f"{path} must be integers {shape}, it is {_shown(value)}")
         outside = (value < low) | (value > high)
         if outside.any():
             at = _first(outside)
-            raise EnvError(f"action{list(at) or ''} is {value[at]}, allowed are {low[at]} to {high[at]}")
+            raise EnvError(f"{path}{list(at) or ''} is {value[at]}, allowed are {low[at]} to {high[at]}")
         converted: npt.NDArray[Any] = (value + start).astype(dtype)
         return converted
 
     return convert
 
 
-def _float_converter(space: spaces.Box) -> Callable[[Any], npt.NDArray[Any]]:
+def _float_converter(space: spaces.Box, path: str) -> Callable[[Any], npt.NDArray[Any]]:
     dtype, shape = space.dtype, space.shape
 
     def convert(action: Any) -> npt.NDArray[Any]:
         value = np.array(action, dtype)
         if value.shape != shape:
-            raise EnvError(f"action must be floats {shape}, it is {_shown(value)}")
+            raise EnvError(f"{path} must be floats {shape}, it is {_shown(value)}")
         finite = np.isfinite(value)
         if not finite.all():
             at = _first(~finite)
-            raise EnvError(f"action{list(at) or ''} is {value[at]}, it must be finite")
+            raise EnvError(f"{path}{list(at) or ''} is {value[at]}, it must be finite")
         return value
 
     return convert
@@ -214,6 +255,8 @@ def _float_converter(space: spaces.Box) -> Callable[[Any], npt.NDArray[Any]]:
 
 def random_action(space: gymnasium.Space[Any], rng: np.random.Generator) -> Any:
     """An action as an agent would give it, uniform over ``space``; normal where a Box of floats has no bounds.
+
+    That of a Dict or Tuple space is a dict.
 
     Args:
         space: One that `action_converter` takes.
@@ -225,6 +268,8 @@ def random_action(space: gymnasium.Space[Any], rng: np.random.Generator) -> Any:
         return np.asarray(rng.integers(space.nvec), np.int64)
     if isinstance(space, spaces.MultiBinary):
         return rng.integers(2, size=space.shape, dtype=np.int8)
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        return {key: random_action(part, rng) for key, part in action_parts(space).items()}
     assert isinstance(space, spaces.Box)
     return _random_floats(space, rng) if np.issubdtype(space.dtype, np.floating) else _random_integers(space, rng)
 

@@ -13,6 +13,7 @@ from rlcli.core.errors import ConfigError, EnvError, RlcliError
 from rlcli.core.rng import Purpose, generator, integer_seed
 from rlcli.core.spec import EnvSpec
 from rlcli.core.stop import Stopped
+from rlcli.core.tree import map_tree
 from rlcli.envs.gym import (
     action_converter,
     checked_reset,
@@ -73,8 +74,9 @@ def _examine(env: gymnasium.Env[Any, Any], seed: int, notes: tuple[str, ...]) ->
         observation_space=space,
         action_space=env.action_space,
         example_obs=example,
-        example_action=np.asarray(action),
+        example_action=map_tree(np.asarray, action),
         frame_stack=int(getattr(env, "frame_stack", 1)),
+        stacked_key=getattr(env, "stacked_key", None),
         notes=tuple(found),
     )
 

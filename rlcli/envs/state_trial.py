@@ -108,7 +108,7 @@ def _rows(env: VectorEnv, spec: EnvSpec, actions: list[Any], time_s: float | Non
         if t == len(actions) // 2:
             env.reset(obs)
         started = time.perf_counter()
-        env.send(np.asarray(action)[None])
+        env.send(map_tree(lambda leaf: np.asarray(leaf)[None], action))
         step = env.recv(obs)
         spent_s += time.perf_counter() - started
         rows.append({**{path: leaf.tobytes() for path, leaf in leaves(obs, "obs")}, **_flags(step)})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from rlcli.core.pulse import Doing, Pulse
 from rlcli.core.rng import Purpose, generator, integer_seed
 from rlcli.core.spec import EnvSpec, Step
 from rlcli.core.stop import Stopped
-from rlcli.core.tree import map_tree
+from rlcli.core.tree import index, leaves, map_tree
 from rlcli.envs.finite import non_finite
 from rlcli.envs.gym import Outcome, action_converter, checked_reset, checked_step, random_action, write_obs
 from rlcli.envs.probe import probe
@@ -104,15 +105,18 @@ class InProcessVectorEnv:
             self._reset(i, obs_out)
 
     def send(self, action: Any, autoreset: bool | npt.NDArray[np.bool_] = True) -> None:
-        """Take the actions of the next step, [B, ...] numpy.
+        """Take the actions of the next step, [B, ...] numpy, or a dict of such for a Dict or Tuple space.
 
         Args:
             action: What `envs.gym.action_converter` takes; copied.
             autoreset: Whether envs whose episode has ended are reset in this step; the others idle.
         """
-        if len(action) != len(self._envs):
-            raise ValueError(f"expected {len(self._envs)} actions, got {len(action)}")
-        self._action = np.array(action)
+        parts = [("", action)] if not isinstance(action, Mapping) else leaves(action)
+        for path, leaf in parts:
+            if len(leaf) != len(self._envs):
+                what = f"{path}: " if path else ""
+                raise ValueError(f"{what}expected {len(self._envs)} actions, got {len(leaf)}")
+        self._action = map_tree(np.array, action)
         self._autoreset[:] = autoreset
 
     def recv(self, obs_out: Any) -> Step:
@@ -124,9 +128,10 @@ class InProcessVectorEnv:
         if self._action is None:
             raise RuntimeError("recv() without send()")
         action, self._action = self._action, None
+        take = partial(index, action) if isinstance(action, Mapping) else action.__getitem__
         for i, last_obs in enumerate(self._last_obs):
             if last_obs is None:
-                self._step(i, action[i], obs_out)
+                self._step(i, take(i), obs_out)
             else:
                 self._fill(i, obs_out)
         return self._out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -152,11 +152,11 @@ class VectorInput(nn.Module):
         return torch.cat(hot, dim=1).to(torch.float32)
 
 
-def mlp(sizes: list[int], activation: str) -> nn.Sequential:
-    """Dense layers of the given widths, an activation after each."""
+def mlp(sizes: list[int], activation: str, linear: Callable[[int, int], nn.Module] = nn.Linear) -> nn.Sequential:
+    """Dense layers of the given widths, an activation after each; ``linear(n_in, n_out)`` makes a layer."""
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(sizes):
-        layers += [nn.Linear(n_in, n_out), _activation(activation)]
+        layers += [linear(n_in, n_out), _activation(activation)]
     return nn.Sequential(*layers)
 
 

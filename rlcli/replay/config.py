@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcli.core.errors import ConfigError
 from rlcli.core.options import option
 
 if TYPE_CHECKING:
+    from rlcli.core.schedules import Schedule
     from rlcli.core.spec import EnvSpec
+    from rlcli.core.tree import Tree
     from rlcli.replay.replay import Replay
+    from rlcli.replay.selectors import Selector
+    from rlcli.replay.sequences import SequenceReplay, Sequences
+    from rlcli.replay.states import NoStates, States
+    from rlcli.replay.storage import InMemory, OnDisk
+    from rlcli.replay.store import Store
 
 
 @dataclass
-class UniformReplayConfig:
-    """Replay that draws every stored transition with the same probability."""
+class StorageOptions:
+    """What every replay's config begins with: how much is stored, and where."""
+
+    draws: ClassVar[str] = "transitions"
+    """What its batches are made of: transitions or sequences."""
 
     size: int = option(
         250_000,
@@ -30,9 +40,9 @@ class UniformReplayConfig:
 
     def memory_bytes(self, spec: EnvSpec, n_envs: int) -> int:
         """Bytes that the stored transitions take once the replay is full."""
-        from rlcli.replay.layout import row_bytes, rows_for
+        from rlcli.replay.layout import rows_for
 
-        return rows_for(self.size, spec, n_envs) * n_envs * row_bytes(spec)
+        return rows_for(self.size, spec, n_envs) * n_envs * self._row_bytes(spec)
 
     def log_bytes(self, spec: EnvSpec, n_envs: int) -> int:
         """Bytes on disk of one save of a full replay: its rows, and the older ones that share a file with the oldest.
@@ -44,68 +54,39 @@ class UniformReplayConfig:
 
         return self.memory_bytes(spec, n_envs) + SEGMENT_BYTES + n_envs * row_bytes(spec)
 
-    def memory_problems(self, spec: EnvSpec, n_envs: int) -> list[str]:
-        """Why the replay cannot fit, with both numbers and the largest size that fits; empty if it can."""
-        from rlcli.replay.layout import row_bytes, size_of
+    def memory_problems(self, spec: EnvSpec, n_envs: int, more_row_bytes: int = 0) -> list[str]:
+        """Why the replay cannot fit, with both numbers and the largest size that fits; empty if it can.
+
+        Args:
+            spec: The environment's.
+            n_envs: B.
+            more_row_bytes: Bytes for one row of one environment that only the agent can tell.
+        """
+        from rlcli.replay.layout import rows_for, size_of
 
         if self.memory_map_dir is not None and (line := _folder_problem(self.memory_map_dir)):
             return [line]
-        needed, limit = self.memory_bytes(spec, n_envs), self._limit_bytes()
+        row_bytes, limit = self._row_bytes(spec) + more_row_bytes, self._limit_bytes()
+        needed = rows_for(self.size, spec, n_envs) * n_envs * row_bytes
         if needed <= limit:
             return []
-        fits = size_of(limit // (n_envs * row_bytes(spec)), spec, n_envs)
+        fits = size_of(limit // (n_envs * row_bytes), spec, n_envs)
         remedy = f"the largest size that fits is {fits:_}" if fits else "not even the smallest size fits"
         return [f"size: {self.size:_} transitions need {needed / 1e9:,.1f} GB of {self._place(limit)}; {remedy}"]
 
     def describe(self, spec: EnvSpec, n_envs: int) -> str:
         """One line: how much is stored, how large, of how much."""
-        from rlcli.replay.layout import row_bytes
-
         total = _readable(self.memory_bytes(spec, n_envs))
         return (
-            f"replay: {self.size:,} transitions x {_readable(row_bytes(spec))} = {total} of "
+            f"replay: {self.size:,} transitions x {_readable(self._row_bytes(spec))} = {total} of "
             f"{self._place(self._limit_bytes())}"
         )
 
-    def build(self, spec: EnvSpec, n_envs: int, *, seed: int, discount: float, n_step: int) -> Replay:
-        """An empty replay.
+    def _row_bytes(self, spec: EnvSpec) -> int:
+        """Bytes for one row of one environment, those of the selector included."""
+        from rlcli.replay.layout import row_bytes
 
-        Args:
-            spec: The environment's, for shapes and dtypes.
-            n_envs: B of the samples to come.
-            seed: Run seed.
-            discount: Per step, in [0, 1].
-            n_step: Longest window of a transition, at least 1.
-
-        Raises:
-            ConfigError: if it does not fit, or is too small to hold one window.
-        """
-        from rlcli.core.rng import Purpose, generator
-        from rlcli.replay.frames import Frames, Whole
-        from rlcli.replay.layout import example_row, frames_apart, rows_for
-        from rlcli.replay.replay import Replay
-        from rlcli.replay.ring import Ring
-        from rlcli.replay.selectors import Uniform
-        from rlcli.replay.storage import InMemory, OnDisk
-        from rlcli.replay.views import NStep
-
-        if problems := self.memory_problems(spec, n_envs) or self._window_problems(n_envs, n_step):
-            raise ConfigError([f"replay.{line}" for line in problems])
-        k = frames_apart(spec)
-        storage = InMemory() if self.memory_map_dir is None else OnDisk(self.memory_map_dir)
-        return Replay(
-            ring=Ring(example_row(spec), rows_for(self.size, spec, n_envs), n_envs, storage),
-            observations=Whole() if k == 1 else Frames(k, n_envs),
-            selector=Uniform(generator(seed, Purpose.REPLAY)),
-            view=NStep(n_step, discount),
-            storage=storage,
-        )
-
-    def _window_problems(self, n_envs: int, n_step: int) -> list[str]:
-        if -(-self.size // n_envs) > n_step:
-            return []
-        least = n_step * n_envs + 1
-        return [f"size: {self.size:_} holds no {n_step}-step window of {n_envs} environments, must be >= {least:_}"]
+        return row_bytes(spec)
 
     def _limit_bytes(self) -> int:
         from rlcli.core import machine
@@ -115,6 +96,287 @@ class UniformReplayConfig:
     def _place(self, limit: int) -> str:
         where = "free RAM" if self.memory_map_dir is None else f"free disk in {self.memory_map_dir}"
         return f"{limit / 1e9:,.1f} GB {where}"
+
+
+@dataclass
+class UniformReplayConfig(StorageOptions):
+    """Replay that draws every stored transition with the same probability."""
+
+    def build(
+        self, spec: EnvSpec, n_envs: int, *, seed: int, discount: float, n_step: int, n_steps: int | None = None
+    ) -> Replay:
+        """An empty replay.
+
+        Args:
+            spec: The environment's, for shapes and dtypes.
+            n_envs: B of the samples to come.
+            seed: Run seed.
+            discount: Per step, in [0, 1].
+            n_step: Longest window of a transition, at least 1.
+            n_steps: Budget of the run, env steps; nothing hangs on it.
+
+        Raises:
+            ConfigError: if it does not fit, or is too small to hold one window.
+        """
+        from rlcli.core.rng import Purpose, generator
+        from rlcli.replay.selectors import Uniform
+
+        _refuse_unfit(self, spec, n_envs, n_step, f"{n_step}-step window")
+        return _transitions(self, spec, n_envs, Uniform(generator(seed, Purpose.REPLAY)), discount, n_step)
+
+
+@dataclass
+class PrioritizedReplayConfig(StorageOptions):
+    """Replay that draws transitions the more often the larger their TD error was (Schaul et al. 2016)."""
+
+    alpha: float = option(
+        0.6, "How much priorities count in the draw; 0: not at all (Schaul 2016, table 3, proportional).", ge=0, le=1
+    )
+    beta: float = option(
+        0.4,
+        "Exponent of the importance weights at the start; 1 takes back all of the bias (Schaul 2016, table 3).",
+        ge=0,
+        le=1,
+        at_resume="warned",
+    )
+    beta_final: float = option(
+        1.0, "Exponent at `beta_steps` and from there on (Schaul 2016, section 3.4).", ge=0, le=1, at_resume="warned"
+    )
+    beta_steps: int | None = option(
+        None, "Env steps over which the exponent moves, in a line; null: `n_steps`.", ge=0, at_resume="warned"
+    )
+    priority_eps: float = option(
+        1e-6, "Added to each priority, so that nothing is left out for ever (OpenAI Baselines).", gt=0
+    )
+    unique: bool = option(
+        False, "Whether a batch holds no transition twice; Schaul 2016 draws with replacement.", at_resume="warned"
+    )
+
+    def build(
+        self, spec: EnvSpec, n_envs: int, *, seed: int, discount: float, n_step: int, n_steps: int | None = None
+    ) -> Replay:
+        """An empty replay.
+
+        Args:
+            spec: The environment's, for shapes and dtypes.
+            n_envs: B of the samples to come.
+            seed: Run seed.
+            discount: Per step, in [0, 1].
+            n_step: Longest window of a transition, at least 1.
+            n_steps: Budget of the run, env steps; needed if `beta_steps` is null.
+
+        Raises:
+            ConfigError: if it does not fit, is too small to hold one window, or does not know how far beta moves.
+        """
+        _refuse_unfit(self, spec, n_envs, n_step, f"{n_step}-step window")
+        return _transitions(self, spec, n_envs, self._selector(spec, n_envs, seed, n_steps), discount, n_step)
+
+    def _selector(self, spec: EnvSpec, n_envs: int, seed: int, n_steps: int | None) -> Selector:
+        from rlcli.core.rng import Purpose, generator
+        from rlcli.replay.layout import rows_for
+        from rlcli.replay.prioritized import Prioritized
+
+        return Prioritized(
+            generator(seed, Purpose.REPLAY),
+            rows_for(self.size, spec, n_envs),
+            n_envs,
+            alpha=self.alpha,
+            beta=_beta_schedule(self.beta, self.beta_final, self.beta_steps, n_steps),
+            eps=self.priority_eps,
+            unique=self.unique,
+        )
+
+    def _row_bytes(self, spec: EnvSpec) -> int:
+        from rlcli.replay.layout import row_bytes
+        from rlcli.replay.sum_tree import SumTree
+
+        return row_bytes(spec) + SumTree.bytes_for(1)
+
+
+@dataclass
+class SequenceReplayConfig(StorageOptions):
+    """Replay that draws sequences for a recurrent learner (R2D1, after Kapturowski et al. 2019)."""
+
+    draws: ClassVar[str] = "sequences"
+
+    burn_in_T: int = option(
+        40,
+        "Rows before the trained ones, which only bring the recurrent state up to date (Kapturowski 2019, section 3).",
+        ge=0,
+    )
+    train_T: int = option(80, "Trained rows of a sequence (Kapturowski 2019, section 2.3).", ge=1)
+    state_interval: int = option(
+        40,
+        "Rows between two stored recurrent states, where sequences begin (Kapturowski 2019: they overlap by 40); 0: "
+        "none is stored, sequences begin anywhere with the state of an episode's start.",
+        ge=0,
+    )
+    prioritized: bool = option(True, "Whether sequences with large TD errors are drawn more often (Kapturowski 2019).")
+    alpha: float = option(
+        0.9, "How much priorities count in the draw; 0: not at all (Kapturowski 2019, table 2).", ge=0, le=1
+    )
+    beta: float = option(
+        0.6,
+        "Exponent of the importance weights at the start (Kapturowski 2019, table 2).",
+        ge=0,
+        le=1,
+        at_resume="warned",
+    )
+    beta_final: float = option(
+        0.6, "Exponent at `beta_steps` and from there on (Kapturowski 2019: constant).", ge=0, le=1, at_resume="warned"
+    )
+    beta_steps: int | None = option(
+        None, "Env steps over which the exponent moves, in a line; null: `n_steps`.", ge=0, at_resume="warned"
+    )
+    eta: float = option(
+        0.9,
+        "Share of the largest TD error in a sequence's priority, the rest is of the mean (Kapturowski 2019).",
+        ge=0,
+        le=1,
+    )
+    priority_eps: float = option(
+        1e-6, "Added to each priority, so that nothing is left out for ever (OpenAI Baselines).", gt=0
+    )
+
+    def build(
+        self,
+        spec: EnvSpec,
+        n_envs: int,
+        *,
+        seed: int,
+        discount: float,
+        n_step: int,
+        n_steps: int | None = None,
+        state: Tree = None,
+    ) -> SequenceReplay:
+        """An empty replay.
+
+        Args:
+            spec: The environment's, for shapes and dtypes.
+            n_envs: B of the samples to come.
+            seed: Run seed.
+            discount: Nothing hangs on it: targets are the learner's.
+            n_step: Rows behind the trained ones, at least 1.
+            n_steps: Budget of the run, env steps; needed if `beta_steps` is null and `prioritized`.
+            state: The agent's initial state, tensors [any number, ...]; None if it has none.
+
+        Raises:
+            ConfigError: if it does not fit, is too small to hold one sequence, or does not know how far beta moves.
+        """
+        from rlcli.replay.sequences import PRIORITY, SequenceReplay, Sequences
+        from rlcli.replay.states import example_of, state_bytes
+
+        example, every = example_of(state), max(1, self.state_interval)
+        more_bytes = -(-state_bytes(example) // every) if self.state_interval else 0
+        n_rows = self.burn_in_T + self.train_T + n_step
+        _refuse_unfit(self, spec, n_envs, n_rows + every - 1, f"{n_rows}-row sequence", more_bytes)
+        view = Sequences(self.burn_in_T, self.train_T, n_step, every, self.eta if self.prioritized else None)
+        storage = _storage(self)
+        states = self._states(spec, n_envs, example, storage)
+        more = {PRIORITY: _float32()} if self.prioritized else {}
+        store = _store(self, spec, n_envs, storage, states, more)
+        return SequenceReplay(store, self._selector(spec, n_envs, seed, n_steps, view), view)
+
+    def _states(self, spec: EnvSpec, n_envs: int, example: Tree, storage: InMemory | OnDisk) -> States | NoStates:
+        from rlcli.replay.layout import rows_for
+        from rlcli.replay.states import NoStates, States
+
+        if example is None or not self.state_interval:
+            return NoStates(example)
+        return States(example, self.state_interval, rows_for(self.size, spec, n_envs), n_envs, storage)
+
+    def _selector(self, spec: EnvSpec, n_envs: int, seed: int, n_steps: int | None, view: Sequences) -> Selector:
+        from rlcli.core.rng import Purpose, generator
+        from rlcli.replay.layout import rows_for
+        from rlcli.replay.prioritized import Prioritized
+        from rlcli.replay.selectors import Uniform
+
+        rng, every = generator(seed, Purpose.REPLAY), max(1, self.state_interval)
+        if not self.prioritized:
+            return Uniform(rng, every)
+        return Prioritized(
+            rng,
+            rows_for(self.size, spec, n_envs),
+            n_envs,
+            alpha=self.alpha,
+            beta=_beta_schedule(self.beta, self.beta_final, self.beta_steps, n_steps),
+            eps=self.priority_eps,
+            unique=False,
+            every=every,
+            initial=view.initial_priority,
+        )
+
+    def _row_bytes(self, spec: EnvSpec) -> int:
+        from rlcli.replay.layout import row_bytes
+        from rlcli.replay.sum_tree import SumTree
+
+        if not self.prioritized:
+            return row_bytes(spec)
+        return row_bytes(spec) + 4 + -(-SumTree.bytes_for(1) // max(1, self.state_interval))
+
+
+def _transitions(
+    options: StorageOptions, spec: EnvSpec, n_envs: int, selector: Selector, discount: float, n_step: int
+) -> Replay:
+    """An empty replay of transitions."""
+    from rlcli.replay.replay import Replay
+    from rlcli.replay.states import NoStates
+    from rlcli.replay.views import NStep
+
+    store = _store(options, spec, n_envs, _storage(options), NoStates(), {})
+    return Replay(store, selector, NStep(n_step, discount))
+
+
+def _storage(options: StorageOptions) -> InMemory | OnDisk:
+    from rlcli.replay.storage import InMemory, OnDisk
+
+    return InMemory() if options.memory_map_dir is None else OnDisk(options.memory_map_dir)
+
+
+def _store(
+    options: StorageOptions,
+    spec: EnvSpec,
+    n_envs: int,
+    storage: InMemory | OnDisk,
+    states: States | NoStates,
+    more: dict[str, Any],
+) -> Store:
+    """An empty store whose rows hold what the spec says, and more."""
+    from rlcli.replay.frames import Frames, Whole
+    from rlcli.replay.layout import example_row, frames_apart, rows_for, stacked_key
+    from rlcli.replay.ring import Ring
+    from rlcli.replay.store import Store
+
+    k = frames_apart(spec)
+    ring = Ring(example_row(spec) | more, rows_for(options.size, spec, n_envs), n_envs, storage)
+    return Store(ring, Whole() if k == 1 else Frames(k, n_envs, stacked_key(spec)), states, storage)
+
+
+def _float32() -> Any:
+    import numpy as np
+
+    return np.zeros((), np.float32)
+
+
+def _refuse_unfit(
+    options: StorageOptions, spec: EnvSpec, n_envs: int, n_ahead: int, what: str, more_row_bytes: int = 0
+) -> None:
+    """Raise ConfigError if the replay does not fit, or cannot always hold a row with ``n_ahead`` more behind it."""
+    problems = options.memory_problems(spec, n_envs, more_row_bytes)
+    if not problems and -(-options.size // n_envs) <= n_ahead:
+        least = n_ahead * n_envs + 1
+        problems = [f"size: {options.size:_} holds no {what} of {n_envs} environments, must be >= {least:_}"]
+    if problems:
+        raise ConfigError([f"replay.{line}" for line in problems])
+
+
+def _beta_schedule(beta: float, final: float, steps: int | None, n_steps: int | None) -> Schedule:
+    from rlcli.core.schedules import Linear
+
+    end = n_steps if steps is None else steps
+    if end is None:
+        raise ConfigError(["replay.beta_steps: null means the run's n_steps, which the algorithm did not give"])
+    return Linear(beta, final, start_steps=0, end_steps=end)
 
 
 def _folder_problem(folder: str) -> str:

@@ -8,21 +8,29 @@ import numpy as np
 
 from rlcli.core.spec import EnvSpec
 from rlcli.core.tree import Tree, leaves
+from rlcli.replay.frames import frames_leaf, without
+
+
+def stacked_key(spec: EnvSpec) -> str | None:
+    """The key under which a Dict observation has its stack of frames; None if it has none, or is no Dict."""
+    key: str | None = getattr(spec, "stacked_key", None)
+    return key if isinstance(spec.example_obs, Mapping) else None
 
 
 def frames_apart(spec: EnvSpec) -> int:
-    """How many stored frames make one observation: the frame stack of plain array observations, else 1.
+    """How many stored frames make one observation: the frame stack, else 1.
 
-    Dict observations are stored whole: nothing says which of their leaves are stacked.
+    Dict observations that do not say which of their leaves is a stack are stored whole.
 
     Raises:
-        ValueError: if the first axis of the observation is no multiple of the frame stack.
+        ValueError: if the first axis of the stack is no multiple of the number of frames.
     """
-    if spec.frame_stack == 1 or isinstance(spec.example_obs, Mapping):
+    key = stacked_key(spec)
+    if spec.frame_stack == 1 or (key is None and isinstance(spec.example_obs, Mapping)):
         return 1
-    shape = spec.example_obs.shape
+    shape = spec.example_obs.shape if key is None else spec.example_obs[key].shape
     if not shape or shape[0] % spec.frame_stack:
-        raise ValueError(f"obs: shape {shape} holds no {spec.frame_stack} frames along its first axis")
+        raise ValueError(f"{frames_leaf(key)}: shape {shape} holds no {spec.frame_stack} frames along its first axis")
     return spec.frame_stack
 
 
@@ -32,9 +40,7 @@ def example_row(spec: EnvSpec) -> dict[str, Tree]:
     ``n_earlier`` counts the earlier frames that belong to the stack of this row's observation.
     """
     k = frames_apart(spec)
-    obs = spec.example_obs if k == 1 else spec.example_obs[-(spec.example_obs.shape[0] // k) :]
-    return {
-        "obs": obs,
+    return _example_obs(spec, k) | {
         "action": spec.example_action,
         "reward": np.zeros((), np.float32),
         "terminated": np.zeros((), np.bool_),
@@ -42,6 +48,16 @@ def example_row(spec: EnvSpec) -> dict[str, Tree]:
         "valid": np.zeros((), np.bool_),
         "n_earlier": np.zeros((), np.min_scalar_type(k - 1)),
     }
+
+
+def _example_obs(spec: EnvSpec, k: int) -> dict[str, Tree]:
+    """The leaves of an observation that is made of k stored frames."""
+    obs, key = spec.example_obs, stacked_key(spec)
+    if k == 1:
+        return {"obs": obs}
+    if key is None:
+        return {"obs": obs[-(obs.shape[0] // k) :]}
+    return {"obs": without(obs, key), frames_leaf(key): obs[key][-(obs[key].shape[0] // k) :]}
 
 
 def row_bytes(spec: EnvSpec) -> int:

@@ -1,10 +1,10 @@
 """The ring's rows in files that only grow, so that a checkpoint costs what is new.
 
-A log is a folder of segments, ``rows_<number>.log``. A segment is chunks one after another, and a chunk is a header
-(``_CHUNK``: a mark, the absolute number of its first row, the number of its rows) and then each leaf's rows, in the
-order of the ring's layout and in the byte order of its dtypes. Where two chunks hold the same row the later one
-counts. Bytes once written never change: whoever kept the list of segments with their lengths finds the rows of that
-moment, whatever was appended since.
+A log is segments in a folder, ``rows_<number>.log`` (``states_<number>.log`` for recurrent states). A segment is chunks
+one after another, and a chunk is a header (``_CHUNK``: a mark, the absolute number of its first row, the number of its
+rows) and then each leaf's rows, in the order of the ring's layout and in the byte order of its dtypes. Where two chunks
+hold the same row the later one counts. Bytes once written never change: whoever kept the list of segments with their
+lengths finds the rows of that moment, whatever was appended since.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SEGMENT_BYTES = 64 << 20
 _PIECE_BYTES = 1 << 20  # small enough that the checksum finds the bytes in the processor's cache
 _CHUNK = struct.Struct("<8sqq")
 _MARK = b"rlclirow"
-_NAME = re.compile(r"rows_(\d{8,})\.log")
+_NAME = re.compile(r"(?:rows|states)_(\d{8,})\.log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,11 @@ class RowLog:
 
     Args:
         ring: What is saved, or filled by `load`.
+        word: rows or states, with which the names of its files begin; two logs in one folder differ in it.
     """
 
-    def __init__(self, ring: Ring) -> None:
-        self._ring = ring
+    def __init__(self, ring: Ring, word: str = "rows") -> None:
+        self._ring, self._word = ring, word
         self._folder = Path()
         self._segments: list[Segment] = []
         self._head = 0  # of the ring at the last save or load
@@ -146,7 +147,7 @@ class RowLog:
         numbers = [int(match[1]) for file in folder.iterdir() if (match := _NAME.fullmatch(file.name))]
         numbers += [int(match[1]) for segment in segments if (match := _NAME.fullmatch(segment.name))]
         self._last_number = max([self._last_number, *numbers]) + 1
-        return Segment(f"rows_{self._last_number:08d}.log", first=-1, end=-1, n_bytes=0, crc=0)
+        return Segment(f"{self._word}_{self._last_number:08d}.log", first=-1, end=-1, n_bytes=0, crc=0)
 
     def _n_rows_after(self, n_bytes: int) -> int:
         """Rows that still fit into a segment of so many bytes."""

@@ -1,133 +1,118 @@
-"""Replay: ring, observations, selector and view put together."""
+"""Replay: store, selector and view put together."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
-import torch
+import numpy.typing as npt
 from torch import Tensor
 
 from rlcli.core.errors import SnapshotError
 from rlcli.core.samples import Samples
-from rlcli.core.tree import Tree, as_numpy, as_torch, index
-from rlcli.replay.frames import Observations
-from rlcli.replay.log import RowLog, prune
-from rlcli.replay.ring import Index, Mask, Ring
-from rlcli.replay.selectors import Uniform, eligible_places
-from rlcli.replay.storage import InMemory, OnDisk
-from rlcli.replay.views import NStep
+from rlcli.replay.log import prune
+from rlcli.replay.ring import Index, Mask
+from rlcli.replay.selectors import Selector, eligible_places
+from rlcli.replay.store import Store
+from rlcli.replay.views import ReplayBatch, View
 
-_FORMAT = 1
-"""Version of what `Replay.save` leaves; `Replay.load` refuses any other."""
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
 
+    Batch = TypeVar("Batch", default=ReplayBatch)
+else:
+    from typing import TypeVar
 
-@dataclass(frozen=True, slots=True)
-class ReplayBatch:
-    """N transitions in fresh CPU memory."""
+    Batch = TypeVar("Batch")
 
-    obs: Tree
-    """[N, ...]."""
-    action: Tree
-    """[N, ...]."""
-    return_: Tensor
-    """[N] float32, discounted sum of up to n rewards, stopping at an end."""
-    discount_n: Tensor
-    """[N] float32, discount of the value of ``next_obs``; 0 where the task terminated."""
-    next_obs: Tree
-    """[N, ...], the observation after the window, an episode's last one included."""
-    row: Tensor
-    """[N] int64, absolute row: names the transition also after it is overwritten."""
-    env: Tensor
-    """[N] int64, position of the environment in B."""
+__all__ = ["Replay", "ReplayBatch"]
+
+_CHUNK = 1 << 13
 
 
-class Replay:
-    """Stores the newest transitions and draws from them.
+class Replay(Generic[Batch]):
+    """Stores the newest rows and draws from them: transitions (``Replay``), or what else the view makes of them.
 
-    A row is drawn if it is no filler, and if its whole window, the observation after it and all frames of both stacks
-    are stored. So the newest rows of an unfinished episode wait for their successors, the oldest k - 1 rows may only
+    A row is drawn if everything that the view needs of it and of the rows behind it is stored, and all frames of its
+    stack. So the newest rows of an unfinished episode wait for their successors, the oldest k - 1 rows may only
     complete stacks, and so may the first k - 1 rows ever, whose earlier frames were not seen.
 
-    A cut (see `Samples`) is stored as a plain filler, and the row before it, if it went on, as truncated: the
-    observation of the cut row is its successor.
-
     Args:
-        ring: Storage, empty.
-        observations: How observations lie in it.
+        store: The rows, empty.
         selector: What is drawn.
         view: What is returned.
-        storage: The memory under the ring, closed with it.
     """
 
-    def __init__(
-        self, ring: Ring, observations: Observations, selector: Uniform, view: NStep, storage: InMemory | OnDisk
-    ) -> None:
-        self._ring, self._observations, self._selector, self._view = ring, observations, selector, view
-        self._storage = storage
-        self._log = RowLog(ring)
-        self._n_valid = 0
-        self._must_go_on = np.zeros(ring.n_envs, np.bool_)
+    def __init__(self, store: Store, selector: Selector, view: View[Batch]) -> None:
+        self._store, self._selector, self._view = store, selector, view
+        self._ring = store.ring
 
-    def append(self, samples: Samples) -> None:
+    def append(self, samples: Samples, priority: Tensor | None = None) -> None:
         """Store the rows of the batch that follows the last one appended; copies.
+
+        Args:
+            samples: The batch.
+            priority: [T, B] float, size of each row's TD error, nan where it is not known, for replays that begin with
+                it; None: nothing is known.
 
         Raises:
             ValueError: if a leaf has the wrong shape or dtype, or the rows break the contract of `Samples`.
         """
-        n_new = samples.reward.shape[0]
-        rows = {name: as_numpy(getattr(samples, name)) for name in ("action", "reward", "valid")}
-        rows |= {name: as_numpy(getattr(samples, name)) for name in ("terminated", "truncated")}
-        obs = as_numpy(samples.obs)
-        for start in range(0, n_new, self._ring.n_rows):
-            piece = slice(start, min(n_new, start + self._ring.n_rows))
-            self._append({name: index(leaf, piece) for name, leaf in rows.items()}, index(obs, piece))
+        first_new = self._store.append(samples, self._view.leaves_of(samples, priority))
+        row = self._store.touched(first_new, self._view.n_ahead)
+        self._selector.appended(self._ring, self._eligible, row, first_new)
 
-    def sample(self, n: int) -> ReplayBatch:
-        """Draw n transitions.
+    def sample(self, n: int, step: int = 0) -> Batch:
+        """Draw n transitions, or sequences, after ``step`` environment steps, on which the weights' exponent hangs.
 
         Raises:
             LookupError: if there is none to draw.
         """
-        return self.batch_at(*self._selector.select(n, self._ring, self._eligible))
+        drawn = self._selector.select(n, self._ring, self._eligible, step)
+        return self.batch_at(drawn.row, drawn.env, drawn.weight)
 
-    def batch_at(self, row: Index, env: Index) -> ReplayBatch:
-        """The transitions of eligible places, [N] each."""
-        window = self._view.window(self._ring, row, env)
-        # Both ends in one gather: the allocator gives memory in one piece back to the next call, but two pieces of
-        # half the size to the system, and faulting the pages in again takes longer than the copy.
-        ends = np.concatenate([row, row + window.n_used]), np.concatenate([env, env])
-        obs = as_torch(self._observations.rebuild(self._ring, *ends))
-        return ReplayBatch(
-            obs=index(obs, slice(None, len(row))),
-            action=as_torch(self._ring.take("action", row, env)),
-            return_=torch.from_numpy(window.return_.astype(np.float32)),
-            discount_n=torch.from_numpy(window.discount.astype(np.float32)),
-            next_obs=index(obs, slice(len(row), None)),
-            row=torch.from_numpy(row),
-            env=torch.from_numpy(env),
-        )
+    def update_priorities(self, row: Tensor, env: Tensor, priority: Tensor) -> None:
+        """Say how much transitions matter, the size of their TD error; does nothing if all are drawn alike.
+
+        Transitions that were overwritten since they were drawn are left out.
+
+        Args:
+            row: [N] int64, of a batch.
+            env: [N] int64, of the same batch.
+            priority: [N] float, at least 0, on any device.
+
+        Raises:
+            ValueError: if the shapes differ, or a priority is negative or not finite.
+        """
+        if not row.shape == env.shape == priority.shape:
+            raise ValueError(f"priority: expected {tuple(row.shape)}, got {tuple(priority.shape)}")
+        arrays = (tensor.detach().cpu().numpy() for tensor in (row, env, priority))
+        self._selector.update(self._ring, *arrays)
+
+    def batch_at(self, row: Index, env: Index, weight: npt.NDArray[np.float32] | None = None) -> Batch:
+        """What begins at eligible places, [N] each; weights are ones if none are given."""
+        weight = np.ones(len(row), np.float32) if weight is None else weight
+        return self._view.batch(self._store, row, env, weight)
 
     def can_sample(self, n: int) -> bool:
-        """Whether at least n different transitions can be drawn."""
-        return len(eligible_places(self._ring, self._eligible, at_least=n)[0]) >= n
+        """Whether at least n different transitions, or sequences, can be drawn."""
+        places = eligible_places(self._ring, self._eligible, self._selector.every, at_least=n)
+        return len(places[0]) >= n
 
     def eligible(self) -> tuple[Index, Index]:
         """All (row, env) that can be drawn, newest first; searches the whole ring."""
-        return eligible_places(self._ring, self._eligible)
+        return eligible_places(self._ring, self._eligible, self._selector.every)
 
     def __len__(self) -> int:
         """Transitions stored, whether they can be drawn yet or not."""
-        return self._n_valid
+        return self._store.n_valid
 
     @property
     def n_bytes(self) -> int:
         """Bytes of all arrays."""
-        return self._ring.n_bytes
+        return self._store.n_bytes + self._selector.n_bytes
 
     def save(self, folder: Path) -> dict[str, Any]:
         """Append what is new since the last save to files in ``folder``, which may be missing; fsynced.
@@ -141,16 +126,7 @@ class Replay:
         Raises:
             SnapshotError: if a file cannot be written; names it.
         """
-        return {
-            "format": _FORMAT,
-            "layout": dict(self._layout()),
-            "segments": self._log.save(folder),
-            "head": self._ring.head,
-            "n_valid": self._n_valid,
-            "must_go_on": self._must_go_on.copy(),
-            "observations": self._observations.state(),
-            "selector": self._selector.state(),
-        }
+        return self._store.save(folder) | {"layout": dict(self._layout()), "selector": self._selector.state()}
 
     def load(self, folder: Path, state: dict[str, Any]) -> None:
         """Become what was saved; the next save goes on from there, in new files.
@@ -168,16 +144,17 @@ class Replay:
         if self._ring.head:
             raise ValueError("only an empty replay can be loaded")
         try:
+            self._store.check_format(folder, state)
             self._check_layout(folder, state)
-            self._log.load(folder, state["segments"], state["head"])
+            head = int(state["head"])
+            self._store.read(folder, state)
             self._selector.load_state(state["selector"])
-            self._observations.load_state(state["observations"])
-            must_go_on, n_valid, head = state["must_go_on"].copy(), int(state["n_valid"]), int(state["head"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SnapshotError(
                 f"{folder}: the checkpoint's words about the replay make no sense: {error!r}"
             ) from error
-        self._must_go_on, self._n_valid, self._ring.head = must_go_on, n_valid, head
+        self._store.accept(head)
+        self._fit_to_window()
 
     @staticmethod
     def prune(folder: Path, states: Sequence[Any]) -> None:
@@ -186,57 +163,31 @@ class Replay:
         Raises:
             SnapshotError: if one cannot be deleted; names it.
         """
-        prune(folder, [state["segments"] for state in states])
+        prune(folder, [[*state["segments"], *state.get("state_segments", [])] for state in states])
 
     def close(self) -> None:
         """Free memory and disk; safe to call twice, and nothing else may be called afterwards."""
-        self._ring.release()
-        self._storage.close()
-        self._n_valid = 0
+        self._store.close()
+
+    def _fit_to_window(self) -> None:
+        """Let the selector hear of all rows: the window of what was saved may have been longer or shorter than now."""
+        head = self._ring.head
+        for start in range(self._ring.oldest, head, _CHUNK):
+            row = np.arange(start, min(start + _CHUNK, head))
+            self._selector.appended(self._ring, self._eligible, row, head)
 
     def _layout(self) -> Iterator[tuple[str, Any]]:
         """What must be the same where a save is loaded."""
-        yield "environments", self._ring.n_envs
-        yield "frame stack", self._observations.n_frames
-        yield "selector", self._selector.kind
-        yield "byte order", sys.byteorder
-        for path, dtype, shape in self._ring.layout:
-            yield f"leaf {path}", f"{dtype} {shape}"
-        yield "order of the leaves", ", ".join(path for path, _, _ in self._ring.layout)
-        yield "rows for each environment", self._ring.n_rows
+        yield from self._store.layout(self._selector.kind)
+        yield from self._view.layout()
 
     def _check_layout(self, folder: Path, state: dict[str, Any]) -> None:
-        if state["format"] != _FORMAT:
-            raise SnapshotError(f"{folder}: replay format {state['format']!r}, this rlcli reads format {_FORMAT}")
         saved, own = state["layout"], dict(self._layout())
         for name in {**own, **saved}:
             if saved.get(name) != own.get(name):
                 there, here = saved.get(name, "nothing"), own.get(name, "nothing")
                 raise SnapshotError(f"{folder}: replay of another layout: {name}: saved {there}, this run has {here}")
 
-    def _append(self, rows: dict[str, Tree], obs: Tree) -> None:
-        valid = rows["valid"]
-        rows = rows | {"truncated": self._truncated_by_cuts(valid, rows["terminated"], rows["truncated"])}
-        overwritten = np.arange(self._ring.oldest, self._ring.head + len(valid) - self._ring.n_rows)[:, None]
-        gone = self._ring.take("valid", overwritten, np.arange(self._ring.n_envs))
-        self._ring.append(rows | self._observations.store(obs, valid))
-        self._n_valid += int(valid.sum()) - int(gone.sum())
-
-    def _truncated_by_cuts(self, valid: Mask, terminated: Mask, truncated: Mask) -> Mask:
-        """What to store as truncated: a fresh [T, B] array; marks the newest stored row where row 0 cuts it off.
-
-        A window that ran into a filler row unannounced would mix two episodes, so that is refused.
-        """
-        goes_on = valid & ~(terminated | truncated)
-        cut_off = np.concatenate([self._must_go_on[None], goes_on[:-1]]) & ~valid  # by the filler in this row
-        if (cut_off & ~truncated).any():
-            raise ValueError("valid: a filler row follows a valid row that was neither terminated nor truncated")
-        (envs,) = np.nonzero(cut_off[0])
-        self._ring.put("truncated", np.full(len(envs), self._ring.head - 1), envs, True)
-        self._must_go_on = goes_on[-1]
-        stored = truncated & valid
-        stored[:-1] |= cut_off[1:]
-        return stored
-
     def _eligible(self, row: Index, env: Index) -> Mask:
-        return self._view.eligible(self._ring, row, env) & self._observations.complete(self._ring, row, env)
+        complete: Mask = self._store.observations.complete(self._ring, row, env)
+        return self._view.eligible(self._ring, row, env) & complete

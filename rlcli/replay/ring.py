@@ -82,7 +82,7 @@ class Ring:
         Raises:
             ValueError: if a leaf has another shape or dtype than the example; the message names it.
         """
-        n_new = len(rows["reward"])
+        n_new = len(next(leaf for _, leaf in leaves(rows)))
         self._check(rows, n_new)
         start = self.head % self.n_rows
         before_wrap = min(n_new, self.n_rows - start)

@@ -2,13 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
+from rlcli.core.samples import Samples
+from rlcli.core.tree import Tree, as_torch, index
 from rlcli.replay.ring import Index, Mask, Ring
+from rlcli.replay.store import Store
+
+Batch_co = TypeVar("Batch_co", covariant=True)
+
+
+class View(Protocol[Batch_co]):
+    """Decides what is made of a drawn row and those behind it."""
+
+    n_ahead: int
+    """How many rows behind its own may be needed."""
+
+    def leaves_of(self, samples: Samples, priority: Tensor | None) -> dict[str, Tree]:
+        """Leaves [T, B, ...] for the ring beside those of the samples.
+
+        Raises:
+            ValueError: if there is a priority, and nobody takes notice of it, or it is not what it should be.
+        """
+
+    def eligible(self, ring: Ring, row: Index, env: Index) -> Mask:
+        """Whether everything needed of rows [N] but their frames is stored, and they are worth drawing."""
+
+    def batch(self, store: Store, row: Index, env: Index, weight: npt.NDArray[np.float32]) -> Batch_co:
+        """What begins at eligible rows [N]."""
+
+    def layout(self) -> Iterator[tuple[str, Any]]:
+        """What must be the same where a save is loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayBatch:
+    """N transitions in fresh CPU memory."""
+
+    obs: Tree
+    """[N, ...]."""
+    action: Tree
+    """[N, ...]."""
+    return_: Tensor
+    """[N] float32, discounted sum of up to n rewards, stopping at an end."""
+    discount_n: Tensor
+    """[N] float32, discount of the value of ``next_obs``; 0 where the task terminated."""
+    next_obs: Tree
+    """[N, ...], the observation after the window, an episode's last one included."""
+    row: Tensor
+    """[N] int64, absolute row: names the transition also after it is overwritten."""
+    env: Tensor
+    """[N] int64, position of the environment in B."""
+    weight: Tensor
+    """[N] float32, importance weights, at most 1; ones where all transitions are drawn alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +110,8 @@ class NStep:
     """
 
     def __init__(self, n: int, discount: float) -> None:
+        self.n_ahead = n
+        """How many rows behind its own a transition may need."""
         self._discount = discount
         self._steps = np.arange(n, dtype=np.int64)
 
@@ -78,3 +133,31 @@ class NStep:
         n_used = np.minimum(goes_on.sum(axis=1) + 1, len(self._steps))
         eligible: Mask = ring.take("valid", row, env) & ring.has(row) & (row + n_used < ring.head)
         return eligible
+
+    def batch(self, store: Store, row: Index, env: Index, weight: npt.NDArray[np.float32]) -> ReplayBatch:
+        """See `View`."""
+        ring, window = store.ring, self.window(store.ring, row, env)
+        # Both ends in one gather: the allocator gives memory in one piece back to the next call, but two pieces of
+        # half the size to the system, and faulting the pages in again takes longer than the copy.
+        ends = np.concatenate([row, row + window.n_used]), np.concatenate([env, env])
+        obs = as_torch(store.observations.rebuild(ring, *ends))
+        return ReplayBatch(
+            obs=index(obs, slice(None, len(row))),
+            action=as_torch(ring.take("action", row, env)),
+            return_=torch.from_numpy(window.return_.astype(np.float32)),
+            discount_n=torch.from_numpy(window.discount.astype(np.float32)),
+            next_obs=index(obs, slice(len(row), None)),
+            row=torch.from_numpy(row),
+            env=torch.from_numpy(env),
+            weight=torch.from_numpy(weight),
+        )
+
+    def leaves_of(self, samples: Samples, priority: Tensor | None) -> dict[str, Tree]:
+        """See `View`."""
+        if priority is not None:
+            raise ValueError("priority: a replay of transitions takes none with new rows")
+        return {}
+
+    def layout(self) -> Iterator[tuple[str, Any]]:
+        """See `View`."""
+        yield from ()

@@ -3,9 +3,10 @@ import pytest
 import torch
 from torch import nn
 
-from rlcli.agents.categorical import CategoricalAgent
 from rlcli.agents.epsilon_config import ApexEpsilon, ConstantEpsilon, ExponentialEpsilon, LinearEpsilon
+from rlcli.agents.policy import PolicyAgent
 from rlcli.agents.q import QAgent
+from rlcli.models.action_distributions import Categorical
 
 
 class FixedValues(nn.Module):
@@ -81,7 +82,7 @@ def test_exponential_epsilon_halves_its_logarithm():
 
 
 def test_categorical_draws_by_the_inverse_cumulative_distribution():
-    agent = CategoricalAgent(FixedPolicy([0.2, 0.5, 0.3]))
+    agent = PolicyAgent(FixedPolicy([0.2, 0.5, 0.3]), Categorical(3))
 
     result = act(agent, [[0.0], [0.19], [0.21], [0.69], [0.71], [0.999999999]])
 
@@ -90,11 +91,13 @@ def test_categorical_draws_by_the_inverse_cumulative_distribution():
 
 
 def test_categorical_evaluation_takes_the_likeliest():
-    assert [1] == act(CategoricalAgent(FixedPolicy([0.2, 0.5, 0.3])), [[0.99]], explore=False).action.tolist()
+    assert [1] == act(
+        PolicyAgent(FixedPolicy([0.2, 0.5, 0.3]), Categorical(3)), [[0.99]], explore=False
+    ).action.tolist()
 
 
 def test_act_is_a_pure_function_of_its_arguments():
-    agent = CategoricalAgent(FixedPolicy([0.2, 0.5, 0.3]))
+    agent = PolicyAgent(FixedPolicy([0.2, 0.5, 0.3]), Categorical(3))
 
     first, second = (act(agent, [[0.3], [0.8]]).action.tolist() for _ in range(2))
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlcli.agents.categorical import CategoricalAgent
+from rlcli.agents.policy import PolicyAgent
 from rlcli.algos.a2c_config import A2CConfig
 from tests.learning_probes import ConstantConfig, train
 from tests.sampler_probes import WanderConfig
@@ -58,18 +58,18 @@ def test_samples_consumed_are_the_valid_ones():
 
 
 def test_normalised_advantages_have_mean_zero_and_deviation_one_over_valid_rows():
-    from rlcli.algos.a2c import _normalize
+    from rlcli.losses.policy import normalized_advantage
 
     advantage = torch.tensor([[1.0, 100.0], [3.0, 5.0]])
     valid = torch.tensor([[True, False], [True, True]])
 
     # 1, 3, 5: mean 3, deviation sqrt(8 / 3)
     expected = torch.tensor([-2.0, 0.0, 2.0]) / (8 / 3) ** 0.5
-    torch.testing.assert_close(expected, _normalize(advantage, valid)[valid])
+    torch.testing.assert_close(expected, normalized_advantage(advantage, valid)[valid])
 
 
 def test_agent_records_the_value_that_the_model_gives():
     agent, _, _, samples, _ = train(WanderConfig(), replace(FAST, learning_rate=1e-12), 1)
 
-    assert isinstance(agent, CategoricalAgent)
+    assert isinstance(agent, PolicyAgent)
     torch.testing.assert_close(agent.model(samples.obs[:-1].flatten(0, 1))[1].view(10, 4), samples.record["value"])

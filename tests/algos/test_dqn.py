@@ -56,10 +56,15 @@ def test_loss_equals_a_slow_reference(double, n_step):
         error = abs(target - algo._model(batch.obs[i : i + 1])[0][batch.action[i]].item())
         expected.append(0.5 * error**2 if error <= 0.7 else 0.7 * (error - 0.35))
 
-    losses, _, _ = algo.loss(batch)
-    torch.testing.assert_close(torch.tensor(expected), losses.detach(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(torch.tensor(expected), algo.judge(batch).loss.detach(), rtol=1e-4, atol=1e-4)
     assert bool((batch.discount_n == 0).any())
     assert bool((batch.discount_n > 0).any())
+
+
+def gradient_step(algo):
+    """One, on 32 transitions, counted as the loop counts."""
+    algo._loop.n_updates += 1
+    algo._gradient_step(algo._replay.sample(32), 0)
 
 
 def test_target_network_is_synced_at_its_interval_and_only_then():
@@ -74,10 +79,10 @@ def test_target_network_is_synced_at_its_interval_and_only_then():
 
     assert same(start, algo._model.state_dict())
     for n in (1, 2):
-        algo._gradient_step(algo._replay.sample(32), 0)
+        gradient_step(algo)
         assert same(start, algo._target.state_dict()), n
         assert not same(start, algo._model.state_dict())
-    algo._gradient_step(algo._replay.sample(32), 0)
+    gradient_step(algo)
     assert same(algo._model.state_dict(), algo._target.state_dict())
 
 
@@ -88,7 +93,7 @@ def test_soft_update_moves_the_target_by_tau():
     with torch.no_grad():
         algo._model.advantage.bias.add_(4.0)
 
-    algo._update_target()
+    algo._slow.update()
 
     torch.testing.assert_close(before + 1.0, algo._target.advantage.bias)
 

@@ -109,7 +109,7 @@ def test_lost_slice_teaches_dqn_nothing():
     for words in ([kept], [kept, "C0000000C0000000"]):
         _, algo = build(ConstantConfig(False), dataclasses.replace(DQN, min_steps_learn=10**6), len(words))
         update(algo, stream(words))
-        losses.append(algo.loss(algo._replay.batch_at(*algo._replay.eligible()))[0])
+        losses.append(algo.judge(algo._replay.batch_at(*algo._replay.eligible())).loss)
 
     # rows 3, 6 and 10 are fillers; the windows of 13, 14 and 15 are not over
     assert 10 == len(losses[0])

@@ -181,8 +181,9 @@ def test_an_env_that_breaks_its_rules_is_named_in_one_line(fault, line):
         ("text space", r"^env: obs\.note is a Text space, which is not supported"),
         ("empty space", r"^env: obs\.inner is a space without parts: Tuple\(\)$"),
         ("int keys", r"^env: obs has the key 1, the keys of a Dict space must be strings$"),
-        ("tuple action", r"^env: the actions are a Tuple space, which is not supported; supported are Discrete, Mul"),
-        ("dict action", r"^env: the actions are a Dict space, which is not supported"),
+        ("text action", r"^env: the actions are a Text space, which is not supported; supported are Discrete, Mul"),
+        ("text in a tuple action", r"^env: action\.1\.go is a Text space, which is not supported; supported are"),
+        ("empty action", r"^env: the actions are a space without parts: Tuple\(\)$"),
     ],
 )
 def test_unsupported_spaces_are_refused_by_name(fault, line):

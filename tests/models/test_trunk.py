@@ -7,7 +7,8 @@ from rlcli.core.errors import ConfigError
 from rlcli.core.tree import as_torch
 from rlcli.envs.vector import InProcessVectorEnv
 from rlcli.models.config import AutoModelConfig
-from rlcli.models.heads import PolicyValueNetwork, QNetwork
+from rlcli.models.heads import QNetwork
+from rlcli.models.policy import PolicyValueNetwork
 from rlcli.models.trunk import Trunk
 from tests.probes import TupleConfig, empty_obs
 

@@ -1,10 +1,13 @@
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
 from rlcli.core.errors import SnapshotError
-from rlcli.record.rlpyt_files import IMAGE, PADDINGS, STRIDES, Architecture, image_sizes, is_rlpyt, translate
+from rlcli.record.rlpyt_files import is_rlpyt, translate
+from rlcli.record.rlpyt_images import IMAGE, PADDINGS, STRIDES, image_sizes
+from rlcli.record.rlpyt_parts import Architecture, VectorArchitecture
 from rlcli.record.snapshot import read_content
 from tests.rlpyt_probes import RlpytRun
 
@@ -26,27 +29,96 @@ LSTM = ("lstm.weight_ih_l0", "lstm.bias_ih_l0")
 @pytest.mark.parametrize(
     ("name", "agent"),
     [
-        ("CatDQN", {"model": tensors(*CONV, "head.mlp.model.0.weight"), "target": {}}),
-        ("CatDQN", {"model": {**tensors(*CONV), "head.advantage_bias": torch.zeros(51)}, "target": {}}),
         ("R2D1", {"model": tensors("conv.conv.conv.0.weight", *LSTM, "head.advantage_bias"), "target": {}}),
-        ("A2C/PPO", tensors("conv.conv.conv.0.weight", "pi.weight", "value.weight")),
-        ("A2C/PPO", tensors("mu.model.0.weight", "v.model.0.weight", "log_std")),
-        ("recurrent A2C/PPO", tensors("conv.conv.conv.0.weight", *LSTM, "pi.weight", "value.weight")),
-        ("TD3", dict.fromkeys(("model", "q1_model", "q2_model", "target_model", "target_q1_model", "target_q2_model"))),
+        ("MuJoCo A2C/PPO", tensors("mu.model.0.weight", "v.model.0.weight", "log_std")),
+        ("recurrent MuJoCo A2C/PPO", tensors("mlp.model.0.weight", *LSTM, "head.weight")),
+        ("SAC (with V)", dict.fromkeys(("model", "q1_model", "q2_model", "v_model", "target_v_model"))),
     ],
 )
 def test_other_agents_of_rlpyt_are_refused_by_name(name, agent):
     content = snapshot(agent)
 
     assert is_rlpyt(content)
-    with pytest.raises(SnapshotError, match=f"^an rlpyt snapshot of its {name} agent; rlcli maps only its DQN agents"):
+    with pytest.raises(SnapshotError, match=f"^an rlpyt snapshot of its {re.escape(name)} agent; rlcli maps only DQN"):
         translate(content)
 
 
-@pytest.mark.parametrize(("file", "name"), [("mujoco_ddpg", "DDPG"), ("mujoco_sac", "SAC")])
-def test_files_of_other_agents_are_refused_by_name(file, name):
-    with pytest.raises(SnapshotError, match=f"an rlpyt snapshot of its {name} agent"):
-        translate(read_content(DATA / f"{file}.pkl"))
+TD3 = ("model", "q_model", "q2_model", "target_model", "target_q_model", "target_q2_model")
+
+
+@pytest.mark.parametrize(
+    ("name", "agent"),
+    [
+        ("CatDQN", {"model": tensors(*CONV, "head.mlp.model.0.weight"), "target": {}}),
+        ("CatDQN", {"model": {**tensors(*CONV), "head.advantage_bias": torch.zeros(51)}, "target": {}}),
+        ("A2C/PPO", tensors("conv.conv.conv.0.weight", "pi.weight", "value.weight")),
+        ("recurrent A2C/PPO", tensors("conv.conv.conv.0.weight", *LSTM, "pi.weight", "value.weight")),
+        ("TD3", dict.fromkeys(TD3)),
+        ("DDPG", {key: {} for key in ("model", "q_model", "target_model", "target_q_model")}),
+    ],
+)
+def test_networks_without_a_counterpart_are_refused_with_the_agents_name(name, agent):
+    with pytest.raises(SnapshotError, match=f"^an rlpyt snapshot of a {name} agent .*"):
+        translate(snapshot(agent))
+
+
+@pytest.mark.parametrize("file", ["mujoco_ddpg", "mujoco_sac"])
+def test_architecture_of_agents_for_vectors_is_read_off_the_shapes(file):
+    found = translate(read_content(DATA / f"{file}.pkl")).architecture
+
+    assert VectorArchitecture(17, 6, (16, 16), (16, 16)) == found
+
+
+def test_architecture_of_a_recurrent_policy_is_read_off_the_shapes():
+    found = translate(read_content(DATA / "atari_lstm.pkl")).architecture
+
+    assert Architecture(4, (16, 32), (8, 4), 12 * 9, 16, 6, recurrent_hidden=16) == found
+
+
+def test_lstm_that_does_not_take_previous_action_and_reward_is_refused():
+    content = read_content(DATA / "atari_lstm.pkl")
+    content["agent_state_dict"]["lstm.weight_ih_l0"] = torch.zeros(64, 16)
+
+    with pytest.raises(SnapshotError, match="of a recurrent A2C/PPO agent whose shapes do not fit one another"):
+        translate(content)
+
+
+def no_hidden(agent):
+    agent["model"] = tensors("mlp.model.0.weight", "mlp.model.0.bias")
+
+
+def other_second_critic(agent):
+    agent["q2_model"] = agent["model"]
+
+
+def other_actor_outputs(agent):
+    agent["model"]["mlp.model.4.weight"], agent["model"]["mlp.model.4.bias"] = torch.zeros(6, 16), torch.zeros(6)
+
+
+def other_target_critic(agent):
+    agent["target_q1_model"] = agent["model"]
+
+
+def layer_between(agent):
+    agent["q1_model"]["mlp.model.2.weight"] = torch.zeros(16, 9)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (no_hidden, "whose model is no MLP with hidden layers"),
+        (other_second_critic, "whose shapes do not fit one another"),
+        (other_actor_outputs, "whose shapes do not fit one another"),
+        (other_target_critic, "whose target_q1_model has other shapes than its q1_model"),
+        (layer_between, "the layers of q1_model do not fit one another"),
+    ],
+)
+def test_sac_file_that_does_not_fit_together_is_refused(spoil, reason):
+    content = read_content(DATA / "mujoco_sac.pkl")
+    spoil(content["agent_state_dict"])
+
+    with pytest.raises(SnapshotError, match=f"^an rlpyt snapshot of a SAC agent.*{reason}"):
+        translate(content)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +155,7 @@ def test_file_of_a_torch_before_1_6_is_read_too(tmp_path):
     file = translate(read_content(path))
 
     assert torch.equal(run.model.head.model[2].weight, file.model["advantage.weight"])
-    assert torch.equal(run.target.head.model[2].weight, file.target["advantage.weight"])
+    assert torch.equal(run.target.head.model[2].weight, file.networks["target"]["advantage.weight"])
 
 
 def test_optimizer_that_names_its_parameters_by_addresses_is_read_too():
@@ -93,7 +165,7 @@ def test_optimizer_that_names_its_parameters_by_addresses_is_read_too():
     group["params"] = [10**9 - i for i in group["params"]]
     content["optimizer_state_dict"]["state"] = {10**9 - i: {**state[i], "step": 2} for i in sorted(state, reverse=True)}
 
-    moments = translate(content).moments
+    moments = translate(content).moments[""]
 
     assert torch.equal(run.adam.state[run.model.head.model[2].bias]["exp_avg"], moments["advantage.bias"]["exp_avg"])
     assert 10 == len(moments)
@@ -105,7 +177,7 @@ def test_target_that_is_not_there_is_the_models_copy():
 
     file = translate(content)
 
-    assert torch.equal(file.model["advantage.weight"], file.target["advantage.weight"])
+    assert torch.equal(file.model["advantage.weight"], file.networks["target"]["advantage.weight"])
 
 
 def test_optimizer_other_than_adam_gives_no_moments():
@@ -113,7 +185,7 @@ def test_optimizer_other_than_adam_gives_no_moments():
     run.adam = torch.optim.RMSprop(run.model.parameters())
     run.step()
 
-    assert {} == translate(run.content()).moments
+    assert {"": {}} == translate(run.content()).moments
 
 
 def wrong_moments(content):

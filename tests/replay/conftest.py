@@ -15,6 +15,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 from rlcli.core.samples import Samples
 from rlcli.core.spec import EnvSpec
+from rlcli.core.tree import index
 from rlcli.replay.config import UniformReplayConfig
 
 CHUNK, SIDE = 2, 3  # two channels a frame, so that frames and channels cannot be confused
@@ -57,6 +58,20 @@ def reward(row, env):
     return float((row * 5 + env) % 11 - 4)
 
 
+def state(row, env):
+    """The recurrent state before a row."""
+    return {"h": [row, env, 0.5], "c": [[row * 100 + env]]}
+
+
+def states(rows, envs):
+    """[T, B, ...] states before rows of environments."""
+    made = [[state(t, b) for b in envs] for t in rows]
+    return {key: torch.tensor([[s[key] for s in row] for row in made], dtype=torch.float32) for key in ("h", "c")}
+
+
+INITIAL = {"h": torch.full((1, 3), -1.0), "c": torch.full((1, 1, 1), -2.0)}
+
+
 def action(row, env):
     return row * 10 + env
 
@@ -92,8 +107,8 @@ class Stream:
             terminated=self.flag("TBL", rows),
             truncated=self.flag("UBC", rows),
             valid=self.flag(".TUBL", rows),
-            record=None,
-            state=None,
+            record={"state": states(rows, envs)},
+            state=index(states([start], envs), 0),
         )
 
     def batches(self, batch_T):
@@ -153,6 +168,12 @@ class Stream:
             assert batch.discount_n[i].item() == pytest.approx(discount_n, rel=1e-6)
 
 
+def built(kind, settings, spec, n_envs, seed=0, discount=0.5, n_step=1, n_steps=1000):
+    """A replay of a config class; that of sequences has states as the streams have them."""
+    more = {"state": INITIAL} if kind.draws == "sequences" else {}
+    return kind(**settings).build(spec, n_envs, seed=seed, discount=discount, n_step=n_step, n_steps=n_steps, **more)
+
+
 @pytest.fixture
 def make_stream():
     return Stream
@@ -163,9 +184,8 @@ def make_replay():
     """Builds a replay and closes it at the end of the test."""
     made = []
 
-    def build(spec, n_envs, size, n_step=1, discount=0.5, seed=0, **settings):
-        config = UniformReplayConfig(size=size, **settings)
-        made.append(config.build(spec, n_envs, seed=seed, discount=discount, n_step=n_step))
+    def build(spec, n_envs, size, n_step=1, discount=0.5, seed=0, kind=UniformReplayConfig, n_steps=1000, **settings):
+        made.append(built(kind, settings | {"size": size}, spec, n_envs, seed, discount, n_step, n_steps))
         return made[-1]
 
     yield build

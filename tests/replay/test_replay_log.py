@@ -8,6 +8,7 @@ import tempfile
 import tracemalloc
 from contextlib import ExitStack
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +22,9 @@ from rlcli.core.errors import SnapshotError
 from rlcli.core.samples import Samples
 from rlcli.core.spec import EnvSpec
 from rlcli.core.tree import leaves, map_tree
-from rlcli.replay.config import UniformReplayConfig
+from rlcli.replay.config import PrioritizedReplayConfig, SequenceReplayConfig, UniformReplayConfig
 from rlcli.replay.replay import Replay
-from tests.replay.conftest import Stream
+from tests.replay.conftest import Stream, built
 from tests.replay.test_replay_streams import words
 
 SEGMENT_BYTES = "rlcli.replay.log.SEGMENT_BYTES"
@@ -62,13 +63,20 @@ def outcome(f, *args):
     return dict(leaves(map_tree(np.asarray, both)))
 
 
+def learn(replay, n, step=0):
+    """Draw and say how much it matters, which is in what was drawn."""
+    batch = replay.sample(n, step)
+    replay.update_priorities(batch.row, batch.env, batch.row % 5 + 0.5 * batch.env + 0.25)
+    return batch
+
+
 def assert_same(one, other):
     """Two replays give the same now, and draw the same next."""
     assert len(one) == len(other)
     places, other_places = one.eligible(), other.eligible()
     np.testing.assert_array_equal(places, other_places)
-    calls = [(r.batch_at, r.sample, r.sample, r.sample) for r in (one, other)]
-    args = [places, (1,), (3,), (8,)]
+    calls = [(r.batch_at, r.sample, partial(learn, r), r.sample) for r in (one, other)]
+    args = [places, (1,), (3, 400), (8, 700)]
     for mine, yours, arg in zip(*calls, args, strict=True):
         left, right = outcome(mine, *arg), outcome(yours, *arg)
         assert left.keys() == right.keys()
@@ -97,19 +105,19 @@ class History:
     Args:
         stream: What is appended.
         closing: An ExitStack that closes what is made here.
+        kind: Config class of the replay.
         settings: Of the replay.
         events: ("append", (start, stop)) or ("sample", n), in order.
     """
 
-    def __init__(self, stream, closing, settings, events=()):
-        self.stream, self.closing, self.settings, self.events = stream, closing, settings, list(events)
+    def __init__(self, stream, closing, kind, settings, events=()):
+        self.stream, self.closing, self.kind, self.settings, self.events = stream, closing, kind, settings, list(events)
 
     def copy(self):
-        return History(self.stream, self.closing, self.settings, self.events)
+        return History(self.stream, self.closing, self.kind, self.settings, self.events)
 
     def fresh(self):
-        config = UniformReplayConfig(**self.settings)
-        replay = config.build(self.stream.spec, self.stream.n_envs, seed=3, discount=0.9, n_step=2)
+        replay = built(self.kind, self.settings, self.stream.spec, self.stream.n_envs, seed=3, discount=0.9, n_step=2)
         self.closing.callback(replay.close)
         return replay
 
@@ -129,9 +137,15 @@ class History:
 
     def _apply(self, replay, name, value):
         if name == "append":
-            replay.append(self.stream.samples(*value))
+            replay.append(self.stream.samples(*value), self._priority(*value))
         else:
-            outcome(replay.sample, value)
+            outcome(learn, replay, value, 10 * self.head)
+
+    def _priority(self, start, stop):
+        if not self.settings.get("prioritized"):
+            return None
+        row, env = torch.meshgrid(torch.arange(start, stop), torch.arange(self.stream.n_envs), indexing="ij")
+        return torch.where(row % 4 == 1, torch.nan, (row * 3 + env) % 7 / 2)
 
     def check(self, replay):
         """The replay equals its twin, now and after the rest of the stream."""
@@ -143,9 +157,10 @@ class History:
             assert_same(twin, replay)
 
 
+@pytest.mark.parametrize("kind", [UniformReplayConfig, PrioritizedReplayConfig, SequenceReplayConfig])
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_any_sequence_of_appends_saves_and_loads_equals_a_replay_never_saved(data):
+def test_any_sequence_of_appends_saves_and_loads_equals_a_replay_never_saved(kind, data):
     draw = data.draw
     n_envs, k = draw(st.integers(1, 3)), draw(st.sampled_from([1, 2, 4]))
     stream = Stream(words(draw, 30, n_envs), k)
@@ -153,7 +168,13 @@ def test_any_sequence_of_appends_saves_and_loads_equals_a_replay_never_saved(dat
         patch.setattr(SEGMENT_BYTES, draw(st.sampled_from([1, 300, 2000, 10**6])))
         log = Path(folder) / "replay"
         size, memory_map_dir = draw(st.integers(3, 14)) * n_envs, draw(st.sampled_from([None, folder]))
-        history = History(stream, closing, {"size": size, "memory_map_dir": memory_map_dir})
+        chosen = {"size": size, "memory_map_dir": memory_map_dir}
+        if kind is PrioritizedReplayConfig:
+            chosen["unique"] = draw(st.booleans())
+        if kind is SequenceReplayConfig:
+            chosen |= {"burn_in_T": 1, "train_T": 2, "size": size + 5 * n_envs}
+            chosen |= {"state_interval": draw(st.integers(0, 3)), "prioritized": draw(st.booleans())}
+        history = History(stream, closing, kind, chosen)
         replay, kept = history.fresh(), []
         for _ in range(draw(st.integers(3, 14))):
             act = draw(st.sampled_from(["append", "append", "save", "save", "sample", "load", "go back", "prune"]))
@@ -505,6 +526,87 @@ def test_state_that_makes_no_sense_is_refused_and_another_can_be_loaded(grown, t
         loaded.load(tmp_path, state | change)
     loaded.load(tmp_path, state)
     assert_same(replay, loaded)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"leaves": np.zeros(3)},
+        {"leaves": np.zeros(22, np.float32)},
+        {"leaves": np.full(22, np.nan)},
+        {"max_priority": "x"},
+        {"rng": 3},
+    ],
+)
+def test_priorities_that_make_no_sense_are_refused_and_others_can_be_loaded(grown, tmp_path, change):
+    _, replay = grown(9, kind=PrioritizedReplayConfig)
+    learn(replay, 8)
+    state = replay.save(tmp_path)
+    assert state["selector"]["leaves"].shape == (22,)
+    _, loaded = grown(0, kind=PrioritizedReplayConfig)
+
+    with pytest.raises(SnapshotError, match="make no sense"):
+        loaded.load(tmp_path, state | {"selector": state["selector"] | change})
+    assert not loaded._selector._tree.total
+    loaded.load(tmp_path, state)
+    assert_same(replay, loaded)
+
+
+def test_replay_that_draws_otherwise_is_refused(grown, tmp_path):
+    state = grown(9)[1].save(tmp_path)
+
+    with pytest.raises(SnapshotError, match="another layout: selector: saved uniform, this run has prioritized"):
+        grown(0, kind=PrioritizedReplayConfig)[1].load(tmp_path, state)
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        ({"state_interval": 2}, "rows between recurrent states: saved 3, this run has 2"),
+        ({"burn_in_T": 2, "train_T": 1}, "rows before the trained ones: saved 1, this run has 2"),
+        ({"train_T": 3}, "rows of a sequence: saved 5, this run has 6"),
+        ({"prioritized": False}, "selector: saved prioritized, this run has uniform"),
+        ({"state_interval": 0}, "rows between sequences: saved 3, this run has 1"),
+    ],
+)
+def test_sequences_of_another_kind_are_refused(grown, tmp_path, change, difference):
+    settings = {"kind": SequenceReplayConfig, "burn_in_T": 1, "train_T": 2, "state_interval": 3}
+    state = grown(9, **settings)[1].save(tmp_path)
+
+    with pytest.raises(SnapshotError, match=difference):
+        grown(0, **settings | change)[1].load(tmp_path, state)
+
+
+def test_states_of_sequences_are_pruned_with_the_rows_and_missing_ones_are_named(grown, tmp_path, monkeypatch):
+    monkeypatch.setattr(SEGMENT_BYTES, 100)
+    settings = {"kind": SequenceReplayConfig, "burn_in_T": 1, "train_T": 2, "state_interval": 3}
+    stream, replay = grown(0, **settings)
+    for start, stop in stream.batches(3):
+        replay.append(stream.samples(start, stop))
+        state = replay.save(tmp_path)
+    before = [name for name in names(tmp_path) if name.startswith("states")]
+    Replay.prune(tmp_path, [state])
+    left = [name for name in names(tmp_path) if name.startswith("states")]
+    assert 0 < len(left) < len(before)
+    _, loaded = grown(0, **settings)
+    loaded.load(tmp_path, state)
+    assert_same(replay, loaded)
+
+    (tmp_path / left[-1]).unlink()
+    with pytest.raises(SnapshotError, match=re.escape(f"{tmp_path / left[-1]}: missing")):
+        grown(0, **settings)[1].load(tmp_path, state)
+
+
+@pytest.mark.parametrize("n_step", [1, 4])
+def test_window_of_another_length_after_a_load_draws_what_can_be_drawn(make_stream, make_replay, tmp_path, n_step):
+    stream = make_stream(["....T_......U_...L....C0..", "." * 26])
+    replay = make_replay(stream.spec, 2, 40, n_step=2, kind=PrioritizedReplayConfig)
+    loaded = make_replay(stream.spec, 2, 40, n_step=n_step, kind=PrioritizedReplayConfig)
+    replay.append(stream.samples(0, 20))
+    loaded.load(tmp_path, replay.save(tmp_path))
+
+    drawn = loaded.sample(2000)
+    assert set(zip(drawn.row.tolist(), drawn.env.tolist(), strict=True)) == set(stream.expected(20, 20, n_step, 0.5))
 
 
 @pytest.mark.parametrize("hurt", ["missing", "short", "folder"])

@@ -1,11 +1,17 @@
 """What a replay gives back, compared row by row with the stream that went in."""
 
+from dataclasses import replace
 from itertools import cycle
 
 import numpy as np
 import pytest
+import torch
+from gymnasium.spaces import Box, Dict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from rlcli.core.spec import EnvSpec
+from rlcli.replay.config import SequenceReplayConfig
 
 # 12 rows; the game ends at 4 (terminated) and 9 (truncated), with the filler rows 5 and 10 behind them
 TWELVE = "....T_...U_."
@@ -151,3 +157,75 @@ def test_any_stream_comes_back_as_the_slow_reference_says(make_stream, make_repl
         n_drawable = stream.check(replay, stop, rows + k - 1, n, 0.9)
         assert replay.can_sample(n_drawable)
         assert not replay.can_sample(n_drawable + 1)
+
+
+# ---- a stack of frames beside other observations
+
+
+class Stacked(EnvSpec):
+    """A spec that says which leaf of its Dict is a stack of frames."""
+
+    stacked_key = "camera"
+
+
+@pytest.fixture
+def dict_stream(make_stream):
+    """Builds (spec, samples(start, stop)) of a stream whose stack lies beside the row's number."""
+
+    def build(words, k):
+        stream = make_stream(words, k)
+        space = Dict({"camera": stream.spec.observation_space, "number": Box(-1e6, 1e6, (2,))})
+        example = {"camera": stream.spec.example_obs, "number": np.zeros(2, np.float32)}
+        spec = Stacked(space, stream.spec.action_space, example, stream.spec.example_action, k)
+
+        def samples(start, stop):
+            numbers = [[[t, b] for b in range(len(words))] for t in range(start, stop + 1)]
+            plain = stream.samples(start, stop)
+            return replace(plain, obs={"number": torch.tensor(numbers, dtype=torch.float32), "camera": plain.obs})
+
+        return stream, spec, samples
+
+    return build
+
+
+def test_stack_in_a_dict_is_stored_one_frame_a_row_and_comes_back_whole(dict_stream, make_replay):
+    words = ["....T_......U_....L.....", ".......L......C0........"]
+    stream, spec, samples = dict_stream(words, 4)
+    replay = make_replay(spec, 2, size=24, n_step=2)
+    n_checked = 0
+    for start, stop in stream.batches(5):
+        replay.append(samples(start, stop))
+        row, env = replay.eligible()
+        assert set(stream.expected(stop, 12 + 3, 2, 0.5)) == set(zip(row.tolist(), env.tolist(), strict=True))
+        batch = replay.batch_at(row, env)
+        assert {"camera", "number"} == set(batch.obs) == set(batch.next_obs)
+        stream.check_batch(replace(batch, obs=batch.obs["camera"], next_obs=batch.next_obs["camera"]),
+                           stream.expected(stop, 12 + 3, 2, 0.5))  # fmt: skip
+        np.testing.assert_array_equal(np.stack([row, env], 1), batch.obs["number"])
+        n_checked += len(row)
+
+    # 2 * 3 * 3 of the frame, 8 of the number, 8 action, 4 reward, 3 flags, 1 stack depth
+    assert replay.n_bytes == (12 + 3) * 2 * (18 + 8 + 8 + 4 + 3 + 1)
+    assert n_checked > 50
+
+
+def test_stack_in_a_dict_comes_back_in_sequences_too(dict_stream, make_replay):
+    stream, spec, samples = dict_stream(["....T_......U_....L.....", ".......L......C0........"], 4)
+    settings = {"kind": SequenceReplayConfig, "burn_in_T": 1, "train_T": 3, "state_interval": 2}
+    replay = make_replay(spec, 2, size=30, n_step=2, **settings)
+    for start, stop in stream.batches(5):
+        replay.append(samples(start, stop))
+    batch = replay.sample(32)
+    for i, (row, env) in enumerate(zip(batch.row.tolist(), batch.env.tolist(), strict=True)):
+        for t in range(6):
+            assert [row + t, env] == batch.obs["number"][t, i].tolist()
+            if batch.valid[t, i]:
+                np.testing.assert_array_equal(stream.obs(row + t, env), batch.obs["camera"][t, i])
+                np.testing.assert_array_equal(stream.obs(row + t + 1, env), batch.obs["camera"][t + 1, i])
+
+
+def test_stack_in_a_dict_of_another_number_of_frames_is_named(dict_stream, make_replay):
+    _, spec, _ = dict_stream(["...."], 4)
+
+    with pytest.raises(ValueError, match=r"obs\.camera: shape \(8, 3, 3\) holds no 3 frames along its first axis"):
+        make_replay(replace(spec, frame_stack=3), 1, size=9)

@@ -6,12 +6,13 @@ from functools import cache
 import pytest
 import torch
 
-from rlcli.agents.categorical import CategoricalAgent
 from rlcli.agents.epsilon_config import ConstantEpsilon
+from rlcli.agents.policy import PolicyAgent
 from rlcli.agents.q import QAgent
 from rlcli.envs.config import AtariConfig, GymConfig
 from rlcli.models.config import AutoModelConfig
-from rlcli.models.heads import PolicyValueNetwork, QNetwork
+from rlcli.models.heads import QNetwork
+from rlcli.models.policy import PolicyValueNetwork
 from tests.sampler_modes import ONE_OF_EACH, batches, config
 from tests.sampler_probes import make_setup
 
@@ -30,7 +31,7 @@ def agent(env_name, algo):
     spec = setup(env_name).spec
     trunk = AutoModelConfig().build(spec.observation_space)
     if algo == "a2c":
-        return CategoricalAgent(PolicyValueNetwork(trunk, spec.n_actions))
+        return PolicyAgent(PolicyValueNetwork(trunk, spec.n_actions))
     return QAgent(QNetwork(trunk, spec.n_actions, dueling=False), ConstantEpsilon(0.2), 5)
 
 

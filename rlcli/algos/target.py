@@ -1,0 +1,31 @@
+"""Target networks: slow copies that targets are computed with."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+
+
+class Target:
+    """A copy of a network, equal to it at first, that takes no gradients.
+
+    Args:
+        online: The network that learns.
+        tau: Share of it in an update; 1: a copy.
+    """
+
+    def __init__(self, online: nn.Module, tau: float) -> None:
+        self._online, self._tau = online, tau
+        self.module = copy.deepcopy(online).requires_grad_(False)
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Move toward the online network; what is no float (counters) is copied."""
+        pairs = zip(self.module.state_dict().values(), self._online.state_dict().values(), strict=True)
+        for target, online in pairs:
+            if target.is_floating_point():
+                target.lerp_(online, self._tau)
+            else:
+                target.copy_(online)
