@@ -13,8 +13,7 @@ from rlcli.replay.frames import frames_leaf, without
 
 def stacked_key(spec: EnvSpec) -> str | None:
     """The key under which a Dict observation has its stack of frames; None if it has none, or is no Dict."""
-    key: str | None = getattr(spec, "stacked_key", None)
-    return key if isinstance(spec.example_obs, Mapping) else None
+    return spec.stacked_key if isinstance(spec.example_obs, Mapping) else None
 
 
 def frames_apart(spec: EnvSpec) -> int:

@@ -162,12 +162,6 @@ def test_any_stream_comes_back_as_the_slow_reference_says(make_stream, make_repl
 # ---- a stack of frames beside other observations
 
 
-class Stacked(EnvSpec):
-    """A spec that says which leaf of its Dict is a stack of frames."""
-
-    stacked_key = "camera"
-
-
 @pytest.fixture
 def dict_stream(make_stream):
     """Builds (spec, samples(start, stop)) of a stream whose stack lies beside the row's number."""
@@ -176,7 +170,7 @@ def dict_stream(make_stream):
         stream = make_stream(words, k)
         space = Dict({"camera": stream.spec.observation_space, "number": Box(-1e6, 1e6, (2,))})
         example = {"camera": stream.spec.example_obs, "number": np.zeros(2, np.float32)}
-        spec = Stacked(space, stream.spec.action_space, example, stream.spec.example_action, k)
+        spec = EnvSpec(space, stream.spec.action_space, example, stream.spec.example_action, k, "camera")
 
         def samples(start, stop):
             numbers = [[[t, b] for b in range(len(words))] for t in range(start, stop + 1)]
