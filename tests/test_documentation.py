@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-SMALL = ["n_steps=120", "log_interval_steps=60", "replay.size=2_000", "eval.n_episodes=1", "eval.max_steps=200"]
+SMALL = ["n_steps=120", "log_interval_steps=60", "replay.size=6_000", "eval.n_episodes=1", "eval.max_steps=200"]
 
 
 def commands():

@@ -244,9 +244,10 @@ def test_killed_and_resumed_equals_the_whole(train, tmp_path, mode):
 
 @pytest.mark.parametrize("by", ["SIGUSR1", "SIGTERM", "max_time=1s"])
 def test_stopped_and_resumed_equals_the_whole(train, tmp_path, by):
-    words = [*CARTPOLE, *DQN, "sampler=serial", "n_steps=2500", "eval.interval_steps=700", "eval.n_episodes=2"]
-    whole = train("whole", *words)
     limit = [by] if "=" in by else []
+    budget = "n_steps=9000" if limit else "n_steps=2500"  # enough to be stopped on any machine
+    words = [*CARTPOLE, *DQN, "sampler=serial", budget, "eval.interval_steps=700", "eval.n_episodes=2"]
+    whole = train("whole", *words)
 
     process = start(["train", *LOGGED, *words, *limit, "run_dir=stopped"], tmp_path)
     while process.poll() is None and not limit:

@@ -141,7 +141,7 @@ def test_help_tells_groups_keys_and_flags(cli):
     assert cli("train", "--help") == 0
 
     for word in (
-        "algo        a2c dqn",
+        "algo        a2c cat_dqn",
         "snapshot_gap=10",
         "Rows of progress.csv",
         "--resume FILE",
