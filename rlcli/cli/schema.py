@@ -12,7 +12,9 @@ from rlcli.register import registered
 BUILT_IN = {
     ("env", "atari"): "rlcli.envs.config:AtariConfig",
     ("env", "gym"): "rlcli.envs.config:GymConfig",
+    ("env", "minatar"): "rlcli.envs.minatar_config:MinAtarConfig",
     ("model", "auto"): "rlcli.models.config:AutoModelConfig",
+    ("model", "impala"): "rlcli.models.config:ImpalaConfig",
     ("algo", "dqn"): "rlcli.algos.dqn_config:DQNConfig",
     ("algo", "cat_dqn"): "rlcli.algos.cat_dqn_config:CatDQNConfig",
     ("algo", "rainbow"): "rlcli.algos.cat_dqn_config:RainbowConfig",

@@ -105,7 +105,7 @@ def _rows(env: VectorEnv, spec: EnvSpec, actions: list[Any], time_s: float | Non
     rows: list[Row] = []
     spent_s = 0.0
     for t, action in enumerate(actions):
-        if t == len(actions) // 2:
+        if t == N_STEPS // 2:
             env.reset(obs)
         started = time.perf_counter()
         env.send(map_tree(lambda leaf: np.asarray(leaf)[None], action))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rlcli.core.tree import Tree
 from rlcli.models.actors import init_uniform
-from rlcli.models.config import AutoModelConfig
+from rlcli.models.config import ModelConfig
 from rlcli.models.trunk import has_images, mlp
 
 _HIDDEN = [256, 256]
@@ -36,7 +36,7 @@ class Critic(nn.Module):
         self, model: Any, observation_space: gymnasium.Space[Any], n_dims: int, final_bound: float | None = None
     ) -> None:
         super().__init__()
-        self._joint = isinstance(model, AutoModelConfig) and not has_images(observation_space)
+        self._joint = isinstance(model, ModelConfig) and not has_images(observation_space)
         if self._joint:
             # pairs, because from a dict the keys would be sorted: the action comes last, as in rlpyt
             parts = [("observation", observation_space), ("action", spaces.Box(-1.0, 1.0, (n_dims,)))]

@@ -16,12 +16,7 @@ from rlcli.core.errors import ConfigError
 from rlcli.core.tree import Tree
 
 if TYPE_CHECKING:
-    from rlcli.models.config import AutoModelConfig
-
-
-def _activation(name: str) -> nn.Module:
-    """ReLU in place: one pass less over the memory of each layer, and no layer here needs its own output again."""
-    return nn.ReLU(inplace=True) if name == "relu" else nn.Tanh()
+    from rlcli.models.config import ModelConfig
 
 
 class Trunk(nn.Module):
@@ -44,7 +39,7 @@ class Trunk(nn.Module):
     """
 
     def __init__(
-        self, config: AutoModelConfig, observation_space: gymnasium.Space[Any], *, last_hidden: bool = True
+        self, config: ModelConfig, observation_space: gymnasium.Space[Any], *, last_hidden: bool = True
     ) -> None:
         super().__init__()
         self.activation = config.activation
@@ -52,11 +47,11 @@ class Trunk(nn.Module):
         self._images = [path for path, space in entries if is_image(space)]
         self._vectors = [path for path, space in entries if not is_image(space)]
         by_path = dict(entries)
-        encoders = [ImageEncoder(config, by_path[p], hidden=last_hidden) for p in self._images]
+        encoders = [config.image_encoder(by_path[p], hidden=last_hidden) for p in self._images]
         self.convs = nn.ModuleList(encoders)
         self.flatten = nn.ModuleList([VectorInput(by_path[p]) for p in self._vectors])
         self.n_features = sum(encoder.n_features for encoder in encoders)
-        left_out = config.conv_hidden * len(encoders)
+        left_out = sum(encoder.width for encoder in encoders)
         self.mlp: nn.Module = nn.Identity()
         if self._vectors:
             n_inputs = sum(module.n_features for module in self._vector_inputs())
@@ -78,52 +73,6 @@ class Trunk(nn.Module):
         for module in self.flatten:
             assert isinstance(module, VectorInput)
             yield module
-
-
-class ImageEncoder(nn.Module):
-    """Convolutions and, with ``hidden``, one dense layer; uint8 pixels are scaled to [0, 1].
-
-    Source: Mnih 2015 (nature) for the default sizes. Images with channels last are turned round.
-    """
-
-    def __init__(self, config: AutoModelConfig, space: spaces.Box, *, hidden: bool = True) -> None:
-        super().__init__()
-        self._turn = _channels_are_last(space.shape)
-        height, width, channels = space.shape if self._turn else (*space.shape[1:], space.shape[0])
-        self._scale = space.dtype == "uint8"
-        layers: list[nn.Module] = []
-        size = (height, width)
-        shapes = (config.conv_channels, config.conv_kernels, config.conv_strides, config.paddings)
-        for n_out, kernel, stride, padding in zip(*shapes, strict=True):
-            if min(size) + 2 * padding < kernel:
-                raise ConfigError(
-                    f"model.conv_kernels: {config.conv_kernels} with strides {config.conv_strides} and paddings "
-                    f"{config.paddings} do not fit an image of {height}x{width}; "
-                    "give smaller kernels or strides, or a larger image"
-                )
-            layers += [nn.Conv2d(channels, n_out, kernel, stride, padding), _activation(config.activation)]
-            size = (conv_size(size[0], kernel, stride, padding), conv_size(size[1], kernel, stride, padding))
-            channels = n_out
-        self.conv = nn.Sequential(*layers)
-        n_flat = channels * size[0] * size[1]
-        self.fc = nn.Linear(n_flat, config.conv_hidden) if hidden else None
-        self.n_features = config.conv_hidden if hidden else n_flat
-        self.activation = _activation(config.activation)
-        if config.channels_last:
-            self.conv = self.conv.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
-        self._layout = torch.channels_last if config.channels_last else torch.contiguous_format
-
-    def forward(self, image: Tensor) -> Tensor:
-        """[N, n_features] of images [N, C, H, W] or [N, H, W, C]."""
-        x = image.permute(0, 3, 1, 2) if self._turn else image
-        # Turning bytes round and then converting is a third faster than both at once on 4 times the bytes.
-        x = x.contiguous(memory_format=self._layout).to(torch.float32)
-        if self._scale:
-            x = x.mul_(1.0 / 255.0)
-        features: Tensor = self.conv(x).flatten(1)
-        if self.fc is not None:
-            features = self.activation(self.fc(features))
-        return features
 
 
 class VectorInput(nn.Module):
@@ -156,13 +105,17 @@ def mlp(sizes: list[int], activation: str, linear: Callable[[int, int], nn.Modul
     """Dense layers of the given widths, an activation after each; ``linear(n_in, n_out)`` makes a layer."""
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(sizes):
-        layers += [linear(n_in, n_out), _activation(activation)]
+        layers += [linear(n_in, n_out), activation_layer(activation)]
     return nn.Sequential(*layers)
 
 
-def conv_size(size: int, kernel: int, stride: int, padding: int) -> int:
-    """Pixels along one side after a convolution."""
-    return (size + 2 * padding - kernel) // stride + 1
+def activation_layer(name: str, *, in_place: bool = True) -> nn.Module:
+    """The activation of a name, relu or tanh.
+
+    A ReLU works in place unless it must not: one pass less over the memory of each layer, where no layer needs its own
+    output again.
+    """
+    return nn.ReLU(inplace=in_place) if name == "relu" else nn.Tanh()
 
 
 def is_image(space: gymnasium.Space[Any]) -> bool:
@@ -173,10 +126,6 @@ def is_image(space: gymnasium.Space[Any]) -> bool:
 def has_images(space: gymnasium.Space[Any]) -> bool:
     """Whether an observation of this space holds an image."""
     return any(is_image(part) for _, part in _entries(space))
-
-
-def _channels_are_last(shape: tuple[int, ...]) -> bool:
-    return shape[-1] in (1, 3, 4) and shape[0] not in (1, 3, 4)
 
 
 def _entries(space: gymnasium.Space[Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

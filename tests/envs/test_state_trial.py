@@ -1,3 +1,4 @@
+import itertools
 import time
 from dataclasses import dataclass, field, replace
 
@@ -110,3 +111,12 @@ def test_an_env_that_raises_is_told():
     spec = EnvSpec(spec.observation_space, gymnasium.spaces.Discrete(2), np.zeros(2, np.float32), spec.example_action)
 
     assert trial(config, spec, seed=0).startswith("trying it failed: obs: expected float32 (2,), got")
+
+
+@pytest.mark.parametrize("n_steps", [3, 14, 15, 22, 29])
+def test_env_whose_trial_time_cuts_short_is_exact_all_the_same(monkeypatch, n_steps):
+    clock = itertools.count()
+    monkeypatch.setattr("rlcli.envs.state_trial.time.perf_counter", lambda: float(next(clock)))  # each step lasts 1 s
+    config = GymConfig(id="CartPole-v1")
+
+    assert trial(config, probe(config), 0, time_s=4 * (n_steps - 0.5)) == ""

@@ -108,7 +108,7 @@ def test_dict_joins_images_and_one_mlp_of_the_rest():
 
 def test_image_too_small_for_the_convolutions_is_refused_with_its_size():
     with pytest.raises(ConfigError, match=r"model.conv_kernels: .* 16x16"):
-        Trunk(AutoModelConfig(), spaces.Box(0, 255, (1, 16, 16), np.uint8))
+        Trunk(AutoModelConfig(conv_kernels=[8, 4, 4]), spaces.Box(0, 255, (1, 16, 16), np.uint8))
 
 
 def test_space_without_a_model_is_named():
