@@ -1,10 +1,14 @@
-"""Files of rlpyt's DDPG, TD3 and SAC agents with random weights, and their formula."""
+"""Files of rlpyt's DDPG, TD3 and SAC agents with random weights, and their formula.
+
+No file of TD3 and of the SAC with V was at hand: theirs follow the description.
+"""
 
 from itertools import pairwise
 
 import torch
 
 CRITICS = {"DDPG": ["q_model"], "TD3": ["q_model", "q2_model"], "SAC": ["q1_model", "q2_model"]}
+CRITICS["SAC (with V)"] = CRITICS["SAC"]
 
 
 def mlp(state, x):
@@ -26,22 +30,32 @@ def adam(*models):
 class VectorRun:
     """A snapshot as rlpyt's runners write it."""
 
-    def __init__(self, name, *, n_obs, n_dims, hidden, critic_hidden=None, moments=False, log_alpha=0.5):
+    def __init__(
+        self, name, *, n_obs, n_dims, hidden, critic_hidden=None, value_hidden=None, moments=False, log_alpha=0.5
+    ):
         self.critics = CRITICS[name]
         self._generator = torch.Generator().manual_seed(5)
-        actor = (n_obs, *hidden, n_dims * (2 if name == "SAC" else 1))
+        actor = (n_obs, *hidden, n_dims * (2 if name.startswith("SAC") else 1))
         critic = (n_obs + n_dims, *(critic_hidden or hidden), 1)
         self.agent = {"model": self._weights(actor)}
-        self.agent |= {prefix + q: self._weights(critic) for q in self.critics for prefix in ("", "target_")}
-        if name != "SAC":
+        if name == "SAC (with V)":
+            value = (n_obs, *(value_hidden or hidden), 1)
+            self.agent |= {q: self._weights(critic) for q in self.critics}
+            self.agent |= {v: self._weights(value) for v in ("v_model", "target_v_model")}
+        else:
+            self.agent |= {prefix + q: self._weights(critic) for q in self.critics for prefix in ("", "target_")}
+        if not name.startswith("SAC"):
             self.agent["target_model"] = self._weights(actor)
         q = [self.agent[critic_name] for critic_name in self.critics]
         self.optimizer = {}
-        if moments and name == "SAC":
+        if moments and name.startswith("SAC"):
             self.optimizer = {f"q{k}_optimizer": adam(critic) for k, critic in enumerate(q, 1)}
             self.optimizer["pi_optimizer"] = adam(self.agent["model"])
-            self.optimizer["alpha_optimizer"] = adam({"log_alpha": torch.tensor([log_alpha])})
-            self.optimizer["log_alpha"] = log_alpha
+            if name == "SAC":
+                self.optimizer["alpha_optimizer"] = adam({"log_alpha": torch.tensor([log_alpha])})
+                self.optimizer["log_alpha"] = log_alpha
+            else:
+                self.optimizer["v_optimizer"] = adam(self.agent["v_model"])
         elif moments:
             self.optimizer = {"q": adam(*q), "mu": adam(self.agent["model"])}
 

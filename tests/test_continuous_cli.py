@@ -40,16 +40,3 @@ def test_network_sizes_are_the_papers_unless_others_are_asked_for(algo, hidden):
     assert hidden == sizes()
     assert [64, 64] == sizes("model=auto")
     assert [7] == sizes("model.mlp_hidden=[7]")
-
-
-@pytest.mark.parametrize("algo", ALGOS)
-@pytest.mark.parametrize("experiment", ["pendulum", "mujoco"])
-def test_every_experiment_runs(algo, experiment, tmp_path):
-    if experiment == "mujoco":
-        pytest.importorskip("mujoco")
-    quick = ["debug=smoke", "algo.min_steps_learn=150", "algo.batch_size=8", "algo.replay_ratio=1", *TINY]
-    words = {word.partition("=")[0]: word for word in [*quick, "n_steps=220", "eval.interval_steps=0"]}
-
-    run = rlcli.train([f"experiment={experiment}_{algo}", *words.values(), f"run_dir={tmp_path}/run"])
-
-    assert len((run / "progress.csv").read_text().splitlines()) > 3

@@ -264,7 +264,7 @@ def unused_shared_memory():
 SLOW_LEARNING = """
 import multiprocessing, pathlib, time
 if multiprocessing.parent_process() is None:
-    from rlcli.algos.q_learning import QLearning as DQN
+    from rlcli.algos.replay_learner import ReplayLearner as DQN
     def update(self, samples, *, step):
         pathlib.Path("learning").touch()
         time.sleep(3600)

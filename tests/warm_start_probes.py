@@ -74,7 +74,7 @@ def save(path, agent, algo, **changes):
 
 def learn(agent, algo, obs):
     """One step of the learner's optimizer, on any loss."""
-    algo._optimizer.step(loss(agent.model(obs)), 0)
+    algo.rule.optimizer.step(loss(agent.model(obs)), 0)
 
 
 def weights(network):

@@ -14,12 +14,11 @@ from torch import Tensor
 from rlcli.algos.a2c_config import A2CConfig
 from rlcli.algos.optimization import Optimizer
 from rlcli.algos.reward_scale import RewardScale
-from rlcli.algos.rollout import PolicyAgentLike, episode_begins, rows_of
+from rlcli.algos.rollout import PolicyAgentLike, advantages, episode_begins, rows_of
 from rlcli.core.samples import Samples
 from rlcli.core.tree import Tree, flatten_leading, index, to
 from rlcli.losses.policy import normalized_advantage, policy_gradient, value_error
 from rlcli.losses.reduce import masked_mean
-from rlcli.losses.returns import gae
 
 
 class A2C:
@@ -121,12 +120,5 @@ class A2C:
         last_obs = to(index(samples.obs, slice(n_rows, None)), device)
         begins = episode_begins(samples.terminated, samples.valid)[n_rows:].to(device)
         _, last_value, _ = self._agent.unroll(last_obs, state, begins)
-        return gae(
-            reward.to(device),
-            torch.cat([value, last_value]),
-            samples.terminated.to(device),
-            samples.truncated.to(device),
-            samples.valid.to(device),
-            self._config.discount,
-            self._config.gae_lambda,
-        )
+        values = torch.cat([value, last_value])
+        return advantages(samples, reward, values, self._config.discount, self._config.gae_lambda)

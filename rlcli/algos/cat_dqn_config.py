@@ -10,8 +10,9 @@ from rlcli.core.options import option
 
 if TYPE_CHECKING:
     from rlcli.agents.q import QAgent
-    from rlcli.algos.q_learning import QLearning
+    from rlcli.algos.replay_learner import ReplayLearner
     from rlcli.core.context import BuildContext
+    from rlcli.replay.replay import ReplayBatch
 
 
 @dataclass
@@ -49,7 +50,7 @@ class CatDQNConfig(QLearningConfig):
         model = CategoricalQNetwork(trunk, context.spec.n_actions, atoms, self.dueling, self.noisy)
         return q_agent(context, model)
 
-    def build(self, context: BuildContext, agent: QAgent) -> QLearning:
+    def build(self, context: BuildContext, agent: QAgent) -> ReplayLearner[ReplayBatch]:
         """The learner, with its replay."""
         from rlcli.algos.cat_dqn import CategoricalLoss
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rlcli.algos.actor_critic import OptimizerSettings, Transitions, frozen
-from rlcli.algos.optimization import Optimizer
+from rlcli.algos.optimization import Optimizer, Optimizers
 from rlcli.algos.target import Target
 from rlcli.losses.actor_critic import bootstrap_target, deterministic_policy_loss, squared_error
 
@@ -43,8 +43,9 @@ class DDPG:
     ) -> None:
         self.actor, self.critic = actor, critic
         self.actor_target, self.critic_target = Target(actor, tau), Target(critic, tau)
-        self._actor_optimizer = Optimizer(actor, actor_settings, n_steps)
-        self._critic_optimizer = Optimizer(critic, critic_settings, n_steps)
+        self.optimizer = Optimizers(
+            critic=Optimizer(critic, critic_settings, n_steps), actor=Optimizer(actor, actor_settings, n_steps)
+        )
 
     @property
     def networks(self) -> Mapping[str, nn.Module]:
@@ -55,19 +56,14 @@ class DDPG:
             "actor_target": self.actor_target.module,
         }
 
-    @property
-    def optimizers(self) -> Mapping[str, Optimizer]:
-        """The critic's and the actor's."""
-        return {"critic": self._critic_optimizer, "actor": self._actor_optimizer}
-
     def gradient_step(self, batch: Transitions, n: int, step: int) -> Mapping[str, float]:
         """Critic, actor, targets."""
         y = self.target(batch)
         q = self.critic(batch.obs, batch.action)
         critic_loss = squared_error(q, y).mean()
-        critic_norm = self._critic_optimizer.step(critic_loss, step)
+        critic_norm = self.optimizer["critic"].step(critic_loss, step)
         actor_loss = self.actor_loss(batch).mean()
-        actor_norm = self._actor_optimizer.step(actor_loss, step)
+        actor_norm = self.optimizer["actor"].step(actor_loss, step)
         self.actor_target.update()
         self.critic_target.update()
         return {

@@ -10,8 +10,9 @@ from rlcli.core.options import option
 
 if TYPE_CHECKING:
     from rlcli.agents.q import QAgent
-    from rlcli.algos.q_learning import QLearning
+    from rlcli.algos.replay_learner import ReplayLearner
     from rlcli.core.context import BuildContext
+    from rlcli.replay.replay import ReplayBatch
 
 
 @dataclass
@@ -29,7 +30,7 @@ class DQNConfig(QLearningConfig):
         trunk = build_trunk(context, hidden_in_head=self.dueling or self.noisy)
         return q_agent(context, QNetwork(trunk, context.spec.n_actions, self.dueling, self.noisy))
 
-    def build(self, context: BuildContext, agent: QAgent) -> QLearning:
+    def build(self, context: BuildContext, agent: QAgent) -> ReplayLearner[ReplayBatch]:
         """The learner, with its replay."""
         from rlcli.algos.dqn import ExpectedLoss
 

@@ -83,13 +83,41 @@ class Optimizer:
         self.adam.load_state_dict({"state": moments, "param_groups": groups})
 
 
+class Optimizers:
+    """Several optimizers, each of networks that are stepped by themselves, saved together.
+
+    Args:
+        named: By the name under which it is saved; the learning rate that is told is the first one's.
+    """
+
+    def __init__(self, **named: Optimizer) -> None:
+        self._named = named
+
+    def __getitem__(self, name: str) -> Optimizer:
+        return self._named[name]
+
+    def learning_rate(self, step: int) -> float:
+        """The first one's at an environment step."""
+        return next(iter(self._named.values())).learning_rate(step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Adam's state of each."""
+        return {name: optimizer.state_dict() for name, optimizer in self._named.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over Adam's moments of each, see `Optimizer.load_state_dict`."""
+        for name, optimizer in self._named.items():
+            optimizer.load_state_dict(state[name])
+
+
 def _moments(given: Mapping[str, Any], parameter: Tensor) -> dict[str, Tensor]:
     """A parameter's state, laid out in memory as the parameter is.
 
     A file holds it in the order of its indices; the fused Adam goes through parameter, gradient and moments in the
     order of their memory, and would mix up the moments of a convolution with its channels last.
     """
-    moments = {"step": torch.as_tensor(given["step"], dtype=torch.float32)}
+    # a copy, for Adam counts in place: the file's tensor may be read again
+    moments = {"step": torch.as_tensor(given["step"], dtype=torch.float32).clone()}
     for name in ("exp_avg", "exp_avg_sq"):
         if given[name].shape != parameter.shape:
             raise ValueError(f"{name} has shape {tuple(given[name].shape)}, its parameter {tuple(parameter.shape)}")

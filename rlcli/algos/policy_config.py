@@ -1,13 +1,46 @@
-"""What the configs of A2C and PPO share: which action spaces suit, and how their agent is built."""
+"""What the configs of A2C and PPO share: fields, which action spaces suit, and how their agent is built."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rlcli.core.options import option
 
 if TYPE_CHECKING:
     from rlcli.agents.policy import PolicyAgent
     from rlcli.core.context import BuildContext
+    from rlcli.core.spec import EnvSpec
+
+
+@dataclass
+class PolicyConfig:
+    """Policy gradient on each batch as it comes; the algorithms add what is their own."""
+
+    on_policy: ClassVar[bool] = True
+    name: ClassVar[str]
+
+    learning_rate_schedule: str = option(
+        "constant", "constant, or linear from `learning_rate` to 0 at `n_steps`.", choices=("constant", "linear")
+    )
+    normalize_reward: bool = option(
+        False, "Divide rewards by the running deviation of the discounted return, clip at 10 (Huang 2022)."
+    )
+    state_dependent_std: bool = option(
+        False,
+        "Standard deviations of Box actions as outputs of the network; else one for all states (rlpyt, Huang 2022).",
+        at_resume="locked",
+    )
+    init_log_std: float = option(0.0, "Their logarithm at the start, where they are the same for all states (rlpyt).")
+
+    def spec_problems(self, spec: EnvSpec) -> list[str]:
+        """Why an environment does not suit, empty if it does; imports no torch."""
+        return action_problems(self.name, spec.action_space)
+
+    def notes(self, n_steps: int) -> list[str]:
+        """Lines worth telling before the run of ``n_steps``."""
+        return []
 
 
 def action_problems(algo: str, space: Any) -> list[str]:
@@ -40,15 +73,12 @@ def _unsuitable(space: Any) -> Iterator[Any]:
         yield space
 
 
-def build_policy_agent(
-    context: BuildContext, *, state_dependent_std: bool, init_log_std: float, notes_log_prob: bool
-) -> PolicyAgent:
+def build_policy_agent(context: BuildContext, config: PolicyConfig, *, notes_log_prob: bool) -> PolicyAgent:
     """A policy agent with new weights.
 
     Args:
         context: Of the run.
-        state_dependent_std: See `rlcli.models.action_distributions.DiagonalGaussian`.
-        init_log_std: See `rlcli.models.policy.PolicyValueNetwork`.
+        config: Of the algorithm.
         notes_log_prob: See `PolicyAgent`.
     """
     from rlcli.agents.policy import PolicyAgent
@@ -56,6 +86,6 @@ def build_policy_agent(
     from rlcli.models.policy import policy_network
 
     space = context.spec.action_space
-    distribution = distribution_for(space, state_dependent_std=state_dependent_std)
-    model = policy_network(context.model, context.spec.observation_space, distribution, log_std=init_log_std)
+    distribution = distribution_for(space, state_dependent_std=config.state_dependent_std)
+    model = policy_network(context.model, context.spec.observation_space, distribution, log_std=config.init_log_std)
     return PolicyAgent(model, action_space=space, notes_log_prob=notes_log_prob)

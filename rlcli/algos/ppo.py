@@ -15,7 +15,16 @@ from torch import Tensor
 from rlcli.algos.optimization import Optimizer
 from rlcli.algos.ppo_config import PPOConfig
 from rlcli.algos.reward_scale import RewardScale
-from rlcli.algos.rollout import PolicyAgentLike, Rows, episode_begins, minibatches, pick_envs, pick_rows, rows_of
+from rlcli.algos.rollout import (
+    PolicyAgentLike,
+    Rows,
+    advantages,
+    episode_begins,
+    minibatches,
+    pick_envs,
+    pick_rows,
+    rows_of,
+)
 from rlcli.core.rng import Purpose, integer_seed
 from rlcli.core.samples import Samples
 from rlcli.core.schedules import Constant, Linear, Schedule
@@ -30,7 +39,6 @@ from rlcli.losses.policy import (
     value_error,
 )
 from rlcli.losses.reduce import masked_mean
-from rlcli.losses.returns import gae
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,16 +219,8 @@ class PPO:
         """Computed once, with the weights that acted."""
         device, config = self._device, self._config
         log_prob, value = (samples.record[name].to(device) for name in ("log_prob", "value"))
-        valid = samples.valid.to(device)
-        advantage = gae(
-            reward.to(device),
-            torch.cat([value, self._last_value(samples)]),
-            samples.terminated.to(device),
-            samples.truncated.to(device),
-            valid,
-            config.discount,
-            config.gae_lambda,
-        )
+        values = torch.cat([value, self._last_value(samples)])
+        advantage = advantages(samples, reward, values, config.discount, config.gae_lambda)
         return Targets(log_prob, value, advantage, advantage + value)
 
     def _last_value(self, samples: Samples) -> Tensor:

@@ -5,21 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from rlcli.algos.policy_config import action_problems, build_policy_agent
+from rlcli.algos.policy_config import PolicyConfig, build_policy_agent
 from rlcli.core.options import option
 
 if TYPE_CHECKING:
     from rlcli.agents.policy import PolicyAgent
     from rlcli.algos.ppo import PPO
     from rlcli.core.context import BuildContext
-    from rlcli.core.spec import EnvSpec
 
 
 @dataclass
-class PPOConfig:
+class PPOConfig(PolicyConfig):
     """Proximal policy optimization: epochs of minibatches with a clipped ratio on each batch (Schulman 2017)."""
 
-    on_policy: ClassVar[bool] = True
+    name: ClassVar[str] = "ppo"
 
     discount: float = option(0.99, "Discount per agent step (Schulman 2017).", ge=0, le=1)
     gae_lambda: float = option(0.95, "Lambda of the advantages (Schulman 2017).", ge=0, le=1)
@@ -35,9 +34,6 @@ class PPOConfig:
         "constant", "constant, or linear from `ratio_clip` to 0 at `n_steps`.", choices=("constant", "linear")
     )
     learning_rate: float = option(2.5e-4, "Adam's step size (Schulman 2017, Atari).", gt=0)
-    learning_rate_schedule: str = option(
-        "constant", "constant, or linear from `learning_rate` to 0 at `n_steps`.", choices=("constant", "linear")
-    )
     adam_eps: float = option(1e-5, "Adam's epsilon (Huang 2022, detail 3).", gt=0)
     clip_grad_norm: float | None = option(
         0.5, "Largest global norm of the gradient (Huang 2022, detail 11); null: no clipping.", gt=0
@@ -50,35 +46,13 @@ class PPOConfig:
     normalize_advantage: bool = option(
         True, "Advantages of each minibatch to mean 0 and standard deviation 1 (Huang 2022, detail 7)."
     )
-    normalize_reward: bool = option(
-        False, "Divide rewards by the running deviation of the discounted return, clip at 10 (Huang 2022)."
-    )
     target_kl: float | None = option(
         None, "No further epoch once the mean `approxKL` of one exceeds it; null: all epochs.", gt=0
     )
-    state_dependent_std: bool = option(
-        False,
-        "Standard deviations of Box actions as outputs of the network; else one for all states (Huang 2022).",
-        at_resume="locked",
-    )
-    init_log_std: float = option(0.0, "Their logarithm at the start, where they are the same for all states (rlpyt).")
-
-    def spec_problems(self, spec: EnvSpec) -> list[str]:
-        """Why an environment does not suit, empty if it does; imports no torch."""
-        return action_problems("ppo", spec.action_space)
-
-    def notes(self, n_steps: int) -> list[str]:
-        """Lines worth telling before the run of ``n_steps``."""
-        return []
 
     def build_agent(self, context: BuildContext) -> PolicyAgent:
         """A policy agent with new weights, which notes the log-probabilities of its actions."""
-        return build_policy_agent(
-            context,
-            state_dependent_std=self.state_dependent_std,
-            init_log_std=self.init_log_std,
-            notes_log_prob=True,
-        )
+        return build_policy_agent(context, self, notes_log_prob=True)
 
     def build(self, context: BuildContext, agent: PolicyAgent) -> PPO:
         """The learner."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from rlcli.algos.replay_config import learning_notes
 from rlcli.core.options import option
 
 if TYPE_CHECKING:
     from torch import nn
 
     from rlcli.agents.q import QAgent
-    from rlcli.algos.q_learning import Loss, QLearning
+    from rlcli.algos.q_learning import Loss
+    from rlcli.algos.replay_learner import ReplayLearner
     from rlcli.core.context import BuildContext
     from rlcli.core.spec import EnvSpec
+    from rlcli.replay.replay import ReplayBatch
 
 
 @dataclass
@@ -53,18 +56,25 @@ class QLearningConfig:
 
     def spec_problems(self, spec: EnvSpec) -> list[str]:
         """Why an environment does not suit, empty if it does; imports no torch."""
-        from gymnasium.spaces import Discrete
-
-        if isinstance(spec.action_space, Discrete):
-            return []
-        need = f"{self.name} needs one Discrete action, env has {spec.action_space}"
-        return [f"algo: {need}; take an algorithm for such actions"]
+        return discrete_problems(self.name, spec)
 
     def notes(self, n_steps: int) -> list[str]:
         """Lines worth telling before the run of ``n_steps``."""
-        if self.min_steps_learn < n_steps:
-            return []
-        return [f"nothing will be learned: algo.min_steps_learn={self.min_steps_learn:,} >= n_steps={n_steps:,}"]
+        return learning_notes(self.min_steps_learn, n_steps)
+
+
+def discrete_problems(algo: str, spec: EnvSpec) -> list[str]:
+    """Why an environment's actions do not suit, empty if they do; imports no torch.
+
+    Args:
+        algo: Its name, for the message.
+        spec: The environment's.
+    """
+    from gymnasium.spaces import Discrete
+
+    if isinstance(spec.action_space, Discrete):
+        return []
+    return [f"algo: {algo} needs one Discrete action, env has {spec.action_space}; take an algorithm for such actions"]
 
 
 def build_trunk(context: BuildContext, *, hidden_in_head: bool) -> nn.Module:
@@ -72,8 +82,11 @@ def build_trunk(context: BuildContext, *, hidden_in_head: bool) -> nn.Module:
 
     A model from outside need not know how; the head then has single layers on its features.
     """
-    build = getattr(context.model, "build_for_streams", None) if hidden_in_head else None
-    trunk: nn.Module = (build or context.model.build)(context.spec.observation_space)
+    from rlcli.models.normalizer import without_normalizer
+
+    model = without_normalizer(context.model)  # of which `q_agent` takes care
+    build = getattr(model, "build_for_streams", None) if hidden_in_head else None
+    trunk: nn.Module = (build or model.build)(context.spec.observation_space)
     return trunk
 
 
@@ -81,14 +94,20 @@ def q_agent(context: BuildContext, model: nn.Module) -> QAgent:
     """An epsilon-greedy agent on a network whose outputs are action values."""
     from rlcli.agents.q import QAgent
     from rlcli.models.noisy import count_noise
+    from rlcli.models.normalizer import add_normalizer
 
+    add_normalizer(model, context.model, context.spec.observation_space)
     return QAgent(model, context.epsilon, context.n_envs, count_noise(model))
 
 
-def q_learning(config: QLearningConfig, loss: Loss, context: BuildContext, agent: QAgent) -> QLearning:
+def q_learning(config: QLearningConfig, loss: Loss, context: BuildContext, agent: QAgent) -> ReplayLearner[ReplayBatch]:
     """The learner, with its replay."""
+    from rlcli.algos.draws import Draws
     from rlcli.algos.q_learning import QLearning
+    from rlcli.algos.replay_learner import ReplayLearner
+    from rlcli.algos.replay_loop import ReplayLoop
     from rlcli.core.errors import ConfigError
+    from rlcli.models.normalizer import normalizer_of
 
     if getattr(context.replay, "draws", "transitions") != "transitions":
         raise ConfigError("replay: it draws sequences, this algo learns from transitions; take uniform or prioritized")
@@ -100,4 +119,12 @@ def q_learning(config: QLearningConfig, loss: Loss, context: BuildContext, agent
         n_step=config.n_step_return,
         n_steps=context.n_steps,
     )
-    return QLearning(config, loss, agent, replay, seed=context.seed, n_steps=context.n_steps, device=context.device)
+    draws = Draws(context.seed, context.device)
+    rule = QLearning(config, loss, agent.model, replay, draws, n_steps=context.n_steps, device=context.device)
+    return ReplayLearner(
+        rule,
+        ReplayLoop(replay, config, metrics=rule.metrics),
+        draws=draws,
+        statistics=normalizer_of(agent.model),
+        numbers={"Epsilon": agent.mean_epsilon},
+    )

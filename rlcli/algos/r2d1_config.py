@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from rlcli.algos.q_learning_config import discrete_problems
+from rlcli.algos.replay_config import learning_notes
 from rlcli.core.options import option
 
 if TYPE_CHECKING:
     from rlcli.agents.recurrent_q import RecurrentQAgent
-    from rlcli.algos.r2d1 import R2D1
+    from rlcli.algos.replay_learner import ReplayLearner
     from rlcli.core.context import BuildContext
     from rlcli.core.spec import EnvSpec
+    from rlcli.replay.sequences import SequenceBatch
 
 
 @dataclass
@@ -67,19 +70,11 @@ class R2D1Config:
 
     def spec_problems(self, spec: EnvSpec) -> list[str]:
         """Why an environment does not suit, empty if it does; imports no torch."""
-        from gymnasium.spaces import Discrete
-
-        if isinstance(spec.action_space, Discrete):
-            return []
-        return [
-            f"algo: r2d1 needs one Discrete action, env has {spec.action_space}; take an algorithm for such actions"
-        ]
+        return discrete_problems("r2d1", spec)
 
     def notes(self, n_steps: int) -> list[str]:
         """Lines worth telling before the run of ``n_steps``."""
-        if self.min_steps_learn < n_steps:
-            return []
-        return [f"nothing will be learned: algo.min_steps_learn={self.min_steps_learn:,} >= n_steps={n_steps:,}"]
+        return learning_notes(self.min_steps_learn, n_steps)
 
     def build_agent(self, context: BuildContext) -> RecurrentQAgent:
         """A recurrent epsilon-greedy agent with new weights.
@@ -88,6 +83,7 @@ class R2D1Config:
             ConfigError: The model is not recurrent, or asks for what this algorithm would leave out in silence.
         """
         from rlcli.agents.recurrent_q import RecurrentQAgent
+        from rlcli.models.normalizer import add_normalizer
         from rlcli.models.recurrent import RecurrentTrunk
         from rlcli.models.recurrent_q import RecurrentQNetwork
 
@@ -96,16 +92,20 @@ class R2D1Config:
         trunk = RecurrentTrunk(getattr(config, "trunk", config.build), space, config.recurrent, config.recurrent_hidden)
         activation = str(getattr(config, "activation", "relu"))
         model = RecurrentQNetwork(trunk, context.spec.n_actions, self.head_hidden, activation, self.dueling)
+        add_normalizer(model, config, space)
         return RecurrentQAgent(model, context.epsilon, context.n_envs)
 
-    def build(self, context: BuildContext, agent: RecurrentQAgent) -> R2D1:
+    def build(self, context: BuildContext, agent: RecurrentQAgent) -> ReplayLearner[SequenceBatch]:
         """The learner, with its replay.
 
         Raises:
             ConfigError: The replay draws no sequences, or does not fit.
         """
         from rlcli.algos.r2d1 import R2D1, Parts
+        from rlcli.algos.replay_learner import ReplayLearner
+        from rlcli.algos.replay_loop import ReplayLoop
         from rlcli.core.errors import ConfigError
+        from rlcli.models.normalizer import normalizer_of
 
         config = context.replay
         if getattr(config, "draws", "transitions") != "sequences":
@@ -121,13 +121,20 @@ class R2D1Config:
         )
         parts = Parts(config.burn_in_T, config.train_T, self.n_step_return)
         eta = config.eta if config.prioritized else None
-        return R2D1(self, agent, replay, parts, eta=eta, n_steps=context.n_steps, device=context.device)
+        rule = R2D1(self, agent.model, replay, parts, eta=eta, n_steps=context.n_steps, device=context.device)
+        return ReplayLearner(
+            rule,
+            ReplayLoop(replay, self, metrics=rule.metrics, n_trained=parts.train_T),
+            statistics=normalizer_of(agent.model),
+            priority=rule.input_priority if eta is not None and self.input_priorities else None,
+            numbers={"Epsilon": agent.mean_epsilon},
+        )
 
 
 def _refuse_model(context: BuildContext) -> None:
     from rlcli.core.errors import ConfigError
 
-    known = {"shared_trunk": True, "normalize_obs": False, "init": "torch"}
+    known = {"shared_trunk": True, "init": "torch"}
     problems = [
         f"model.{name}: {getattr(context.model, name)!r} is not for this algo"
         for name, only in known.items()

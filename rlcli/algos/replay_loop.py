@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -13,14 +13,21 @@ from rlcli.replay.replay import Replay
 Batch = TypeVar("Batch")
 
 
+class LoopConfig(Protocol):
+    """The fields of an algorithm's config that concern the loop."""
+
+    batch_size: int
+    replay_ratio: float
+    min_steps_learn: int
+
+
 class ReplayLoop(Generic[Batch]):
     """Stores each batch, then takes as many gradient steps as the replay ratio owes for its valid rows.
 
     Args:
         replay: Where experience is stored.
-        batch_size: Transitions, or sequences, per gradient step.
-        replay_ratio: Transitions used in gradient steps per environment step; what it owes is never rounded away.
-        min_steps_learn: Env steps before the first gradient step.
+        config: Transitions, or sequences, per gradient step; transitions used in gradient steps per environment step,
+            of which nothing is rounded away; env steps before the first gradient step.
         metrics: Names of the numbers that a gradient step may give.
         n_trained: Transitions that one of the batch is learned from: rows of a sequence.
     """
@@ -28,16 +35,14 @@ class ReplayLoop(Generic[Batch]):
     def __init__(
         self,
         replay: Replay[Batch],
+        config: LoopConfig,
         *,
-        batch_size: int,
-        replay_ratio: float,
-        min_steps_learn: int,
         metrics: Sequence[str],
         n_trained: int = 1,
     ) -> None:
         self.replay = replay
-        self._n_used = batch_size * n_trained
-        self._batch_size, self._ratio, self._min_steps = batch_size, replay_ratio, min_steps_learn
+        self._n_used = config.batch_size * n_trained
+        self._batch_size, self._ratio, self._min_steps = config.batch_size, config.replay_ratio, config.min_steps_learn
         self._metrics = tuple(metrics)
         self._owed = 0.0  # gradient steps due; the fraction is carried over
         self._ready = False

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from rlcli.core.samples import Samples
 from rlcli.core.tree import Tree, index, map_tree, to
+from rlcli.losses.returns import gae
 
 
 class ActionDistributionLike(Protocol):
@@ -88,6 +89,28 @@ def rows_of(samples: Samples, action: Tree, device: str) -> Rows:
         valid=samples.valid.to(device),
         begins=episode_begins(samples.terminated, samples.valid)[:n_rows].to(device),
         state=to(samples.state, device),
+    )
+
+
+def advantages(samples: Samples, reward: Tensor, value: Tensor, discount: float, gae_lambda: float) -> Tensor:
+    """[T, B], where the values lie.
+
+    Args:
+        samples: The batch.
+        reward: [T, B] as learned from.
+        value: [T + 1, B] of all observations.
+        discount: Per agent step.
+        gae_lambda: See `rlcli.losses.returns.gae`.
+    """
+    device = value.device
+    return gae(
+        reward.to(device),
+        value,
+        samples.terminated.to(device),
+        samples.truncated.to(device),
+        samples.valid.to(device),
+        discount,
+        gae_lambda,
     )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from rlcli.algos.actor_critic import OptimizerSettings, Transitions, frozen
 from rlcli.algos.draws import Draws
-from rlcli.algos.optimization import Optimizer
+from rlcli.algos.optimization import Optimizer, Optimizers
 from rlcli.algos.target import Target
 from rlcli.losses.actor_critic import soft_policy_loss, soft_target, squared_error, temperature_loss
 
@@ -67,9 +67,12 @@ class SAC:
         self.actor, self.critic = actor, critic
         self.critic_target = Target(critic, tau)
         self.temperature = nn.ParameterDict({"log_alpha": torch.tensor(math.log(alpha), device=device)})
-        self._actor_optimizer = Optimizer(actor, actor_settings, n_steps)
-        self._critic_optimizer = Optimizer(critic, critic_settings, n_steps)
-        self._alpha_optimizer = Optimizer(self.temperature, alpha_settings, n_steps)
+        learned = {} if target_entropy is None else {"alpha": Optimizer(self.temperature, alpha_settings, n_steps)}
+        self.optimizer = Optimizers(
+            critic=Optimizer(critic, critic_settings, n_steps),
+            actor=Optimizer(actor, actor_settings, n_steps),
+            **learned,
+        )
         self._draws, self._target_entropy = draws, target_entropy
 
     @property
@@ -80,12 +83,6 @@ class SAC:
             "critic_target": self.critic_target.module,
             "temperature": self.temperature,
         }
-
-    @property
-    def optimizers(self) -> Mapping[str, Optimizer]:
-        """The critics', the actor's and, of a learned coefficient, its."""
-        optimizers = {"critic": self._critic_optimizer, "actor": self._actor_optimizer}
-        return optimizers if self._target_entropy is None else {**optimizers, "alpha": self._alpha_optimizer}
 
     @property
     def alpha(self) -> Tensor:
@@ -99,13 +96,13 @@ class SAC:
         y = self.target(batch)
         q1, q2 = self.critic(batch.obs, batch.action)
         critic_loss = (squared_error(q1, y) + squared_error(q2, y)).mean()
-        critic_norm = self._critic_optimizer.step(critic_loss, step)
+        critic_norm = self.optimizer["critic"].step(critic_loss, step)
         losses, log_prob = self.actor_loss(batch)
         actor_loss = losses.mean()
-        actor_norm = self._actor_optimizer.step(actor_loss, step)
+        actor_norm = self.optimizer["actor"].step(actor_loss, step)
         if self._target_entropy is not None:
             loss = temperature_loss(self.temperature["log_alpha"], log_prob, self._target_entropy)
-            self._alpha_optimizer.step(loss.mean(), step)
+            self.optimizer["alpha"].step(loss.mean(), step)
         self.critic_target.update()
         return {
             "criticLoss": critic_loss.item(),

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rlcli.algos.actor_critic import OptimizerSettings, Transitions, frozen
 from rlcli.algos.draws import Draws
-from rlcli.algos.optimization import Optimizer
+from rlcli.algos.optimization import Optimizer, Optimizers
 from rlcli.algos.target import Target
 from rlcli.losses.actor_critic import bootstrap_target, soft_policy_loss, soft_value, squared_error
 
@@ -69,9 +69,11 @@ class SACV:
     ) -> None:
         self.actor, self.critic, self.value = actor, critic, value
         self.value_target = Target(value, tau)
-        self._actor_optimizer = Optimizer(actor, actor_settings, n_steps)
-        self._critic_optimizer = Optimizer(critic, critic_settings, n_steps)
-        self._value_optimizer = Optimizer(value, value_settings, n_steps)
+        self.optimizer = Optimizers(
+            critic=Optimizer(critic, critic_settings, n_steps),
+            value=Optimizer(value, value_settings, n_steps),
+            actor=Optimizer(actor, actor_settings, n_steps),
+        )
         self._draws, self._reward_scale, self._regularization = draws, reward_scale, policy_regularization
         self._alpha = alpha
 
@@ -80,11 +82,6 @@ class SACV:
         """Critics, value and its target."""
         return {"critic": self.critic, "value": self.value, "value_target": self.value_target.module}
 
-    @property
-    def optimizers(self) -> Mapping[str, Optimizer]:
-        """The critics', the value's and the actor's."""
-        return {"critic": self._critic_optimizer, "value": self._value_optimizer, "actor": self._actor_optimizer}
-
     def gradient_step(self, batch: Transitions, n: int, step: int) -> Mapping[str, float]:
         """Value, critics, actor, target."""
         y = self.target(batch)
@@ -92,9 +89,9 @@ class SACV:
         critic_loss = (squared_error(q1, y) + squared_error(q2, y)).mean()
         v_losses, pi_losses, v, log_prob = self.value_and_actor_losses(batch)
         value_loss, actor_loss = v_losses.mean(), pi_losses.mean()
-        actor_norm = self._actor_optimizer.step(actor_loss, step)  # first: its gradient comes through the critics
-        value_norm = self._value_optimizer.step(value_loss, step)
-        critic_norm = self._critic_optimizer.step(critic_loss, step)
+        actor_norm = self.optimizer["actor"].step(actor_loss, step)  # first: its gradient comes through the critics
+        value_norm = self.optimizer["value"].step(value_loss, step)
+        critic_norm = self.optimizer["critic"].step(critic_loss, step)
         self.value_target.update()
         return {
             "criticLoss": critic_loss.item(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 
 import torch
 from torch import nn
@@ -12,13 +13,15 @@ class Target:
     """A copy of a network, equal to it at first, that takes no gradients.
 
     Args:
-        online: The network that learns.
+        online: The network that learns. The modules that its ``shared_by_copies`` names, if it has such a tuple, are
+            not copied: statistics of the observations are one thing, which both see.
         tau: Share of it in an update; 1: a copy.
     """
 
     def __init__(self, online: nn.Module, tau: float) -> None:
         self._online, self._tau = online, tau
-        self.module = copy.deepcopy(online).requires_grad_(False)
+        shared: Iterable[nn.Module] = getattr(online, "shared_by_copies", ())
+        self.module = copy.deepcopy(online, {id(module): module for module in shared}).requires_grad_(False)
 
     @torch.no_grad()
     def update(self) -> None:

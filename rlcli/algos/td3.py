@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rlcli.algos.actor_critic import OptimizerSettings, Transitions, frozen
 from rlcli.algos.draws import Draws
-from rlcli.algos.optimization import Optimizer
+from rlcli.algos.optimization import Optimizer, Optimizers
 from rlcli.algos.target import Target
 from rlcli.losses.actor_critic import clipped_double_target, deterministic_policy_loss, smoothed_action, squared_error
 
@@ -51,8 +51,9 @@ class TD3:
     ) -> None:
         self.actor, self.critic = actor, critic
         self.actor_target, self.critic_target = Target(actor, tau), Target(critic, tau)
-        self._actor_optimizer = Optimizer(actor, actor_settings, n_steps)
-        self._critic_optimizer = Optimizer(critic, critic_settings, n_steps)
+        self.optimizer = Optimizers(
+            critic=Optimizer(critic, critic_settings, n_steps), actor=Optimizer(actor, actor_settings, n_steps)
+        )
         self._draws, self._noise_std, self._noise_clip = draws, target_noise_std, target_noise_clip
         self._policy_delay = policy_delay
 
@@ -65,17 +66,12 @@ class TD3:
             "actor_target": self.actor_target.module,
         }
 
-    @property
-    def optimizers(self) -> Mapping[str, Optimizer]:
-        """The critics' and the actor's."""
-        return {"critic": self._critic_optimizer, "actor": self._actor_optimizer}
-
     def gradient_step(self, batch: Transitions, n: int, step: int) -> Mapping[str, float]:
         """Critics; at every ``policy_delay``-th time also actor and targets."""
         y = self.target(batch)
         q1, q2 = self.critic(batch.obs, batch.action)
         critic_loss = (squared_error(q1, y) + squared_error(q2, y)).mean()
-        critic_norm = self._critic_optimizer.step(critic_loss, step)
+        critic_norm = self.optimizer["critic"].step(critic_loss, step)
         numbers = {
             "criticLoss": critic_loss.item(),
             "criticGradNorm": critic_norm,
@@ -85,7 +81,7 @@ class TD3:
         }
         if n % self._policy_delay == 0:
             actor_loss = self.actor_loss(batch).mean()
-            numbers["actorGradNorm"] = self._actor_optimizer.step(actor_loss, step)
+            numbers["actorGradNorm"] = self.optimizer["actor"].step(actor_loss, step)
             numbers["actorLoss"] = actor_loss.item()
             self.actor_target.update()
             self.critic_target.update()

@@ -79,7 +79,7 @@ class RunConfig:
     )
     resume: str | None = option(
         None,
-        "A params.pkl or itr_<N>.pkl, or one of rlpyt's DQN agents, to start from; or write --resume FILE.",
+        "A params.pkl or itr_<N>.pkl, or one of rlpyt's agents, to start from; or write --resume FILE.",
         at_resume="locked",
     )
     resume_optimizer: bool = option(True, "Whether the file's optimizer state is taken too.", at_resume="locked")

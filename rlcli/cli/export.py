@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,8 @@ FLAGS = (
 
 _HELP = """usage: rlcli export RUN|FILE [flags]
 
-Writes the agent's greedy policy: a batch of observations in, actions and action values (or probabilities) out. Beside
+Writes the agent's greedy policy: a batch of raw observations in, the environment's own actions out, and with them
+action values or probabilities where the actions can be counted. A recurrent agent's state goes in and comes out. Beside
 it comes a script of a page, <name>_example.py, that loads and runs it. Neither needs rlcli.
 RUN is a run folder, the name of a run or 'last'; of a run params.pkl is taken, or its newest itr_<N>.pkl.
 
@@ -66,10 +68,10 @@ def export(
     from rlcli.cli.export_example import example_script
     from rlcli.cli.policy import greedy_policy
 
-    policy = greedy_policy(loaded.agent, loaded.spec).eval()
+    policy = greedy_policy(loaded.agent, loaded.spec).eval().requires_grad_(False)
     for tensor in loaded.agent.weights().values():
         tensor.data = tensor.data.contiguous()  # torch.export.save takes no other strides than these to be whole
-    script = example_script(file, kind, policy.score_name, loaded.config.env, loaded.spec)
+    script = example_script(file, kind, policy, loaded.config.task, loaded.spec)
     example = _example_of(file)
     write = {"pt2": _write_pt2, "onnx": _write_onnx}[kind]
     _whole(file, lambda place: write(policy, loaded.spec.example_obs, place))
@@ -128,59 +130,102 @@ def _refuse_missing_onnx() -> None:
 def _write_pt2(policy: GreedyPolicy, example: Tree, place: Path) -> None:
     import torch
 
-    obs, shapes = _batch(example)
-    with torch.no_grad():
-        program = torch.export.export(policy, (obs,), dynamic_shapes=(shapes,))
-    with place.open("wb") as file:
+    inputs, shapes = _batch(policy, example)
+    with torch.no_grad(), _exporter_silenced(), _one_line():
+        program = torch.export.export(policy, tuple(inputs.values()), dynamic_shapes=tuple(shapes.values()))
+    with place.open("wb") as file, _exporter_silenced():
         torch.export.save(program, file)
 
 
 def _write_onnx(policy: GreedyPolicy, example: Tree, place: Path) -> None:
     import torch
 
-    from rlcli.core.tree import leaves
-
-    obs, shapes = _batch(example)
-    with torch.no_grad(), _exporter_silenced():
+    inputs, shapes = _batch(policy, example)
+    input_names, output_names = _onnx_names(policy, inputs)
+    with torch.no_grad(), _exporter_silenced(), _one_line():
         torch.onnx.export(
             policy,
             (),
             place,
-            kwargs={"obs": obs},  # a dict among the positional ones would itself be taken for keywords
+            kwargs=inputs,  # a dict among the positional ones would itself be taken for keywords
             dynamo=True,
             verbose=False,
             external_data=False,
-            input_names=[path or "obs" for path, _ in leaves(obs)],
-            output_names=["action", policy.score_name],
-            dynamic_shapes={"obs": shapes},
+            input_names=input_names,
+            output_names=output_names,
+            dynamic_shapes=shapes,
         )
+
+
+def _onnx_names(policy: GreedyPolicy, inputs: dict[str, Tree]) -> tuple[list[str], list[str]]:
+    """Names of the flat inputs and outputs, in their order.
+
+    Raises:
+        ConfigError: A part of the observation is called as a part of the state is.
+    """
+    from rlcli.core.tree import leaves
+
+    observed = [path or "obs" for path, _ in leaves(inputs["obs"])]
+    state = [path for path, _ in leaves(inputs.get("state"), "state")]
+    if taken := set(observed) & set(state):
+        raise ConfigError(f"--format onnx: {min(taken)} is the name of the recurrent state; take --format pt2")
+    outputs = policy(**inputs)
+    named = dict(zip(policy.output_names, outputs if isinstance(outputs, tuple) else (outputs,), strict=True))
+    returned = {"next_state" if name == "state" else name: tree for name, tree in named.items()}
+    return [*observed, *state], [path for path, _ in leaves(returned)]
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """A network that torch cannot trace, such as one of a user's own, is the user's to change.
+
+    Raises:
+        ConfigError: Instead of whatever the exporter raised; its own words are the cause.
+    """
+    import torch
+
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        first: BaseException = error
+        while first.__cause__ is not None:  # the ONNX exporter says no more than which step failed
+            first = first.__cause__
+        if not type(first).__module__.startswith(torch.__name__) and not isinstance(first, RuntimeError | ValueError):
+            raise
+        line = next((line for line in str(first).splitlines() if line.strip()), type(first).__name__)
+        raise ConfigError(f"model: torch cannot export this network: {line.strip()}") from error
 
 
 @contextmanager
 def _exporter_silenced() -> Iterator[None]:
-    """Torch's exporter warns and logs about itself (torchvision is not there ...): nothing that a user could change."""
+    """Torch's exporter warns and logs about itself (torchvision is not there, an LSTM's list of its own weights ...).
+
+    Nothing of it could a user change. Where it fails it writes graphs to stderr, besides the exception.
+    """
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
         logging.disable(before)
 
 
-def _batch(example: Tree) -> tuple[Tree, Tree]:
-    """Two observations to trace with (one would become a constant), and which of their dimensions may vary."""
+def _batch(policy: GreedyPolicy, example: Tree) -> tuple[dict[str, Tree], dict[str, Tree]]:
+    """Two observations, and states, to trace with (one would become a constant), and which dimensions may vary."""
     import numpy as np
     import torch
 
     from rlcli.core.tree import map_tree
 
+    inputs = {"obs": map_tree(lambda leaf: torch.from_numpy(np.stack([leaf, leaf])), example)}
+    if policy.initial_state is not None:
+        inputs["state"] = map_tree(lambda leaf: torch.cat([leaf, leaf]), policy.initial_state)
     n = torch.export.Dim("n", min=1)
-    return (
-        map_tree(lambda leaf: torch.from_numpy(np.stack([leaf, leaf])), example),
-        map_tree(lambda leaf: {0: n}, example),
-    )
+    return inputs, map_tree(lambda leaf: {0: n}, inputs)
 
 
 def _whole(file: Path, write: Callable[[Path], Any]) -> None:

@@ -17,9 +17,9 @@ from rlcli.core.errors import ConfigError, EnvError, RlcliError
 if TYPE_CHECKING:
     import gymnasium
 
-    from rlcli.cli.overlay import Picture, Thought
-    from rlcli.cli.policy import GreedyPolicy
+    from rlcli.cli.overlay import Picture
     from rlcli.cli.saved import LoadedAgent
+    from rlcli.cli.thoughts import Thoughts
 
 FLAGS = (
     Flag("episodes", "whole games to play; 1", int, "N", ge=1),
@@ -35,8 +35,9 @@ FLAGS = (
 
 _HELP = """usage: rlcli play RUN|FILE [flags]
 
-Plays with a saved agent and shows it, with the agent's action values or probabilities beside the picture: in a window,
-or in a video, also on a machine without a display. The first game is that of evaluation environment 0.
+Plays with a saved agent and shows it, with what the agent thinks beside the picture (action values, probabilities,
+mean and deviation, values of its critics): in a window, or in a video, also on a machine without a display. The first
+game is that of evaluation environment 0.
 RUN is a run folder, the name of a run or 'last'; of a run params.pkl is taken, or its newest itr_<N>.pkl.
 
 flags:
@@ -140,6 +141,8 @@ class Game:
         self.obs: Any = None
         self.action: Any = None
         """The next one, None where the episode is over."""
+        self.state: Any = None
+        """The agent's recurrent state before ``obs``, None if it has none."""
         self.score, self.step, self.episode = 0.0, 0, 0
 
     def start(self) -> Picture:
@@ -152,6 +155,7 @@ class Game:
         self._seed = None
         self.obs = checked_reset(self._env, seed)
         self.score, self.step, self.episode = 0.0, 0, self.episode + 1
+        self.state = self._agent.state
         self.action = self._agent.act(self.obs)
         return picture_of(self._env)
 
@@ -164,6 +168,7 @@ class Game:
         self.step += 1
         self.score += done.raw_reward
         over = done.terminated or done.truncated or self.step == self._max_steps
+        self.state = self._agent.state
         self.action = None if over else self._agent.act(self.obs)
         return picture_of(self._env)
 
@@ -180,29 +185,18 @@ class View:
 
     def __init__(self, agent: LoadedAgent, env: gymnasium.Env[Any, Any], scale: int, overlay: bool) -> None:
         self._agent, self._scale = agent, scale
-        self._start = int(getattr(env.action_space, "start", 0))
-        self._policy = _policy(agent) if overlay else None
-        self._names = _action_names(env, 0 if self._policy is None else agent.spec.n_actions)
+        self._thoughts = _thoughts(agent, env) if overlay else None
 
     def of(self, game: Game, picture: Picture) -> Picture:
         """The picture enlarged, with the panel beside."""
         from rlcli.cli.overlay import enlarged, even, with_panel
 
         picture = enlarged(picture, self._scale)
-        if self._policy is None:
+        if self._thoughts is None:
             return even(picture)
         head = [f"episode {game.episode}", f"step {game.step:,}", f"score {game.score:,.6g}"]
-        return even(with_panel(picture, head, self._names, self._thought(game), self._policy.score_name))
-
-    def _thought(self, game: Game) -> Thought:
-        from rlcli.cli.overlay import Thought
-        from rlcli.cli.policy import scores_of
-        from rlcli.core.tree import to
-
-        assert self._policy is not None
-        device = next(self._policy.parameters()).device
-        scores = scores_of(self._policy, to(self._agent.batch(game.obs), device))
-        return Thought(scores, None if game.action is None else int(game.action) - self._start)
+        thoughts = self._thoughts(self._agent.batch(game.obs), game.state, game.action)
+        return even(with_panel(picture, [*head, *thoughts]))
 
 
 def picture_of(env: gymnasium.Env[Any, Any]) -> Picture:
@@ -276,21 +270,16 @@ def _env(config: Any) -> gymnasium.Env[Any, Any]:
         raise ConfigError(f"env: {config.id} cannot be shown: it takes no render_mode") from error
 
 
-def _policy(agent: LoadedAgent) -> GreedyPolicy | None:
+def _thoughts(agent: LoadedAgent, env: gymnasium.Env[Any, Any]) -> Thoughts | None:
     """What there is to show of the agent, None if nothing."""
-    from rlcli.cli.policy import greedy_policy
+    from rlcli.cli.thoughts import thoughts_of
 
+    meanings: Any = getattr(env.unwrapped, "get_action_meanings", None)
     try:
-        return greedy_policy(agent.agent, agent.spec)
+        return thoughts_of(agent, [] if meanings is None else [str(name) for name in meanings()])
     except ConfigError as error:
         verb.say("play", f"without the overlay: {error}")
         return None
-
-
-def _action_names(env: gymnasium.Env[Any, Any], n: int) -> list[str]:
-    meanings: Any = getattr(env.unwrapped, "get_action_meanings", None)
-    names = [] if meanings is None else [str(name) for name in meanings()]
-    return names if len(names) == n else [f"action {i}" for i in range(n)]
 
 
 def _fitting_scale(picture: Picture) -> int:

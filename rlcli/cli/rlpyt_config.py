@@ -40,7 +40,7 @@ def as_in_file(
         size, notes = _image_size(config, found, given, wanted, partial=partial)
         wanted |= size
     else:
-        wanted = {"model.mlp_hidden": list(found.actor_hidden), "model.activation": "relu"}
+        wanted = _wanted_widths(config, file.agent, found)
     values = {key: getattr(getattr(config, key.split(".")[0]), key.split(".")[1]) for key in wanted}
     changed = {key: value for key, value in wanted.items() if value != values[key]}
     contradicted = [key for key in changed if key in given]
@@ -69,18 +69,24 @@ def _other_algo(config: RunConfig, agent: str) -> list[str]:
     from rlcli.algos.ddpg_config import DDPGConfig
     from rlcli.algos.dqn_config import DQNConfig
     from rlcli.algos.ppo_config import PPOConfig
+    from rlcli.algos.r2d1_config import R2D1Config
     from rlcli.algos.sac_config import SACConfig
+    from rlcli.algos.sac_v_config import SACVConfig
     from rlcli.algos.td3_config import TD3Config
 
     policies: tuple[type, ...] = (A2CConfig, PPOConfig)
     names, kinds = {
         "DQN": ("dqn", (DQNConfig,)),
         "CatDQN": ("cat_dqn", (CatDQNConfig,)),
+        "R2D1": ("r2d1", (R2D1Config,)),
         "A2C/PPO": ("a2c or algo=ppo", policies),
         "recurrent A2C/PPO": ("a2c or algo=ppo", policies),
+        "MuJoCo A2C/PPO": ("a2c or algo=ppo", policies),
+        "recurrent MuJoCo A2C/PPO": ("a2c or algo=ppo", policies),
         "DDPG": ("ddpg", (DDPGConfig,)),
         "TD3": ("td3", (TD3Config,)),
         "SAC": ("sac", (SACConfig,)),
+        "SAC (with V)": ("sac_v", (SACVConfig,)),
     }[agent]
     if not isinstance(config.algo, kinds):
         return [f"it needs algo={names}, not algo={config.choices.get('algo')}"]
@@ -123,12 +129,37 @@ def _unfit_images(
 
 
 def _unfit_vectors(found: VectorArchitecture) -> list[str]:
-    if found.actor_hidden == found.critic_hidden:
+    values = found.critic_hidden if found.value_hidden is None else found.value_hidden
+    if found.actor_hidden == found.critic_hidden == values:
         return []
+    told = f"what judges has layers of {list(found.critic_hidden)}"
+    if found.value_hidden is not None:
+        told += f" and {list(values)}"
     return [
-        f"its actor has layers of {list(found.actor_hidden)}, its critics of {list(found.critic_hidden)}; here "
-        "all have those of model.mlp_hidden; resume_keys=[*] takes the actor alone"
+        f"its actor has layers of {list(found.actor_hidden)}, {told}; here all have those of model.mlp_hidden; "
+        "resume_keys=[*] takes the actor alone"
     ]
+
+
+def _wanted_widths(config: RunConfig, agent: str, found: VectorArchitecture) -> dict[str, Any]:
+    """Dotted key -> value that a file of vectors asks for, of the keys that this configuration has."""
+    wanted: dict[str, Any] = {
+        "model.mlp_hidden": list(found.actor_hidden),
+        "model.activation": found.activation,
+        "model.normalize_obs": found.normalizes,
+    }
+    if "A2C/PPO" in agent:
+        recurrent = found.recurrent_hidden > 0
+        wanted |= {"model.shared_trunk": recurrent, "algo.state_dependent_std": recurrent}
+        wanted |= _recurrent(found.recurrent_hidden)
+    return _known(config, wanted)
+
+
+def _recurrent(hidden: int) -> dict[str, Any]:
+    """What an LSTM of this width, or none, asks of the model."""
+    if not hidden:
+        return {"model.recurrent": "none"}
+    return {"model.recurrent": "lstm", "model.recurrent_hidden": hidden, "model.observe_previous": True}
 
 
 def _wanted_sizes(config: RunConfig, agent: str, found: Architecture, given: Collection[str]) -> dict[str, Any]:
@@ -146,16 +177,15 @@ def _wanted_sizes(config: RunConfig, agent: str, found: Architecture, given: Col
     }
     if found.n_atoms is not None:
         wanted["algo.n_atoms"] = found.n_atoms
-    if agent in ("A2C/PPO", "recurrent A2C/PPO"):
-        wanted |= {"model.shared_trunk": True, "model.recurrent": "none"}
-    if agent == "recurrent A2C/PPO":
-        recurrent = {"recurrent": "lstm", "recurrent_hidden": found.recurrent_hidden, "observe_previous": True}
-        wanted |= {f"model.{key}": value for key, value in recurrent.items()}
+    if agent in ("A2C/PPO", "recurrent A2C/PPO", "R2D1"):
+        wanted |= {"model.shared_trunk": True} | _recurrent(found.recurrent_hidden)
+    if found.head_hidden:
+        wanted["algo.head_hidden"] = [found.head_hidden]
     _, strides, paddings = known_convolutions(agent)
     for key, value in (("model.conv_strides", strides), ("model.conv_paddings", paddings)):
         if key not in given:  # the file's shapes do not tell: then the user may
             wanted[key] = list(value)
-    return {key: v for key, v in wanted.items() if _has(getattr(config, key.split(".")[0]), key.split(".")[1])}
+    return _known(config, wanted)
 
 
 def _image_size(
@@ -212,6 +242,11 @@ def _no_size(config: RunConfig, found: Architecture, sizes: Sequence[tuple[int, 
         values = " and ".join(f"{key.partition('.')[2]}={getattr(config.env, key.partition('.')[2])}" for key in keys)
         return f"{keys[0]}: {values} was given, but {config.resume} needs {needs}"
     return f"env.image_size: {config.resume} does not say it and needs {needs}; give env.image_size and env.image_width"
+
+
+def _known(config: RunConfig, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the keys that the configuration's parts have."""
+    return {key: v for key, v in wanted.items() if _has(getattr(config, key.split(".")[0]), key.split(".")[1])}
 
 
 def _has(part: Any, name: str) -> bool:

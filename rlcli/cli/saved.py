@@ -187,6 +187,8 @@ class LoadedAgent:
         self.path = saved.path
         self.itr = int(saved.snapshot["itr"])
         self.cum_steps = int(saved.snapshot["cum_steps"])
+        self.learner_state: dict[str, Any] = saved.snapshot["algo_state_dict"]
+        """What the learner saved beside the agent's weights: critics, targets, counters."""
         self._to_env = action_converter(spec.action_space)
         self._obs = map_tree(lambda leaf: np.zeros((1, *leaf.shape), leaf.dtype), spec.example_obs)
         self.reset(saved.config.seed if seed is None else seed)
@@ -196,6 +198,11 @@ class LoadedAgent:
         self._state = self.agent.initial_state(1)
         if seed is not None:
             self._streams = UniformStreams(seed, Purpose.EVAL_EXPLORE, [0], self.agent.n_uniforms)
+
+    @property
+    def state(self) -> Any:
+        """The recurrent state before the next `act`, [1, H] tensors; None if there is none."""
+        return self._state
 
     def act(self, obs: Any, explore: bool = False) -> Any:
         """An action for the environment's ``step``.

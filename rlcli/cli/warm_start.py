@@ -179,10 +179,13 @@ def _of_rlpyt(file: RlpytFile, agent: Agent, algo: Algo) -> _Source:
     networks = dict(file.networks)
     if "temperature" in own and ("temperature" not in networks or "alpha" not in optimizers):
         networks["temperature"] = own["temperature"]  # not in the file, or this run's is fixed
+    # statistics are saved with the weights, but no optimizer steps them
+    actor = [name for name in agent.state_dict().get("model", {}) if not name.startswith("normalizer.")]
     parameters = {
-        "": list(agent.state_dict().get("model", {})),
-        "actor": list(agent.state_dict().get("model", {})),
+        "": actor,
+        "actor": actor,
         "critic": list(own.get("critic", {})),
+        "value": list(own.get("value", {})),
         "alpha": list(own.get("temperature", {})),
     }
     groups = {name: _in_order(moments, parameters[name]) for name, moments in file.moments.items()}
@@ -252,7 +255,13 @@ def _refuse_other_spaces(path: str, source: _Source, own: Mapping[str, Any]) -> 
         return
     if not has_images:
         raise ConfigError(f"resume: {path} is for images, this run's network takes none")
-    heads = ("advantage.weight", "streams.advantage.2.weight", "policy.weight")
+    heads = (
+        "advantage.weight",
+        "streams.advantage.2.weight",
+        "head.advantage.2.weight",
+        "head.2.weight",
+        "policy.weight",
+    )
     outputs = [model[name] for name in heads if name in model]
     if outputs and outputs[0].shape[0] != found.n_outputs:
         n_file, n_own, n_atoms = found.n_outputs, outputs[0].shape[0], _atoms(found, source.made)

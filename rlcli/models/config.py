@@ -48,7 +48,7 @@ class ModelConfig(ABC):
     normalize_obs: bool = option(
         False,
         "Vectors of floats to mean 0 and deviation 1 by running statistics, clipped to +-10; they are saved with the "
-        "weights, and stand still in evaluation. For algo a2c and ppo.",
+        "weights, and stand still in evaluation.",
     )
     init: str = option(
         "torch",

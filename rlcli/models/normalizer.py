@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -101,6 +102,72 @@ class ObsNormalizer(nn.Module):
         # in float64: a mean of thousands would leave float32 few digits for the difference
         x = (leaf.double() - moments.mean) / (moments.variance + _EPS).sqrt()
         return x.clamp(-self._clip, self._clip).float()
+
+
+class Through:
+    """A pre-hook of a network whose first argument is an observation: it goes through a normaliser first."""
+
+    def __init__(self, normalizer: ObsNormalizer) -> None:
+        self.normalizer = normalizer
+
+    def __call__(self, network: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The inputs that the network sees."""
+        obs, *rest = inputs
+        return (self.normalizer(obs), *rest)
+
+
+def without_normalizer(config: Any) -> Any:
+    """A model's config that asks for no normalisation, and for all else that it asked for."""
+    return replace(config, normalize_obs=False) if getattr(config, "normalize_obs", False) else config
+
+
+def add_normalizer(network: nn.Module, config: Any, observation_space: gymnasium.Space[Any]) -> None:
+    """Let a network that acts see observations through new statistics, if its model's config asks for them.
+
+    The statistics become part of it as ``normalizer``, as in `rlcli.models.policy`: they are saved with its weights,
+    and reach whoever acts with them. Its ``trunk`` looks through them, so that all that the network can be asked for
+    (values, distributions, a recurrent state) is asked for with observations as they are. Other names stay the same.
+
+    Args:
+        network: Has a ``trunk``, whose first argument is the observation.
+        config: Of the model; may lack ``normalize_obs``.
+        observation_space: The environment's.
+    """
+    if not getattr(config, "normalize_obs", False):
+        return
+    normalizer = ObsNormalizer(observation_space)
+    network.normalizer = normalizer
+    trunk = network.trunk
+    assert isinstance(trunk, nn.Module)
+    _look_through(normalizer, network, [trunk])
+
+
+def normalizer_of(network: nn.Module) -> ObsNormalizer | None:
+    """What `add_normalizer` gave a network; None if it gave nothing."""
+    normalizer = getattr(network, "normalizer", None)
+    assert normalizer is None or isinstance(normalizer, ObsNormalizer)
+    return normalizer
+
+
+def share_normalizer(actor: nn.Module, network: nn.Module, *parts: nn.Module) -> None:
+    """Let another network see observations through the actor's statistics, if it has any.
+
+    They do not become part of it: what is saved of it has the same names with and without.
+
+    Args:
+        actor: Has the statistics.
+        network: Its slow copies, see `rlcli.algos.target.Target`, share them too.
+        parts: What of it is called with an observation first; none: the network itself.
+    """
+    normalizer = normalizer_of(actor)
+    if normalizer is not None:
+        _look_through(normalizer, network, parts or [network])
+
+
+def _look_through(normalizer: ObsNormalizer, network: nn.Module, parts: Iterable[nn.Module]) -> None:
+    for part in parts:
+        part.register_forward_pre_hook(Through(normalizer))
+    network.shared_by_copies = (normalizer,)  # type: ignore[assignment]  # in a tuple: not one of its modules
 
 
 def _float_paths(space: gymnasium.Space[Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

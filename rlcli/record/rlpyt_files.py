@@ -13,6 +13,7 @@ from torch import Tensor
 from rlcli.core.errors import SnapshotError
 from rlcli.record.rlpyt_images import translate_images
 from rlcli.record.rlpyt_parts import RlpytFile
+from rlcli.record.rlpyt_policies import translate_policies
 from rlcli.record.rlpyt_vectors import translate_vectors
 
 _KEYS = {"itr", "cum_steps", "agent_state_dict", "optimizer_state_dict"}
@@ -23,8 +24,11 @@ _ACTOR_CRITICS = {
     frozenset({"model", "q1_model", "q2_model", "target_q1_model", "target_q2_model"}): "SAC",
     frozenset({"model", "q1_model", "q2_model", "v_model", "target_v_model"}): "SAC (with V)",
 }
-_IMAGES = ("DQN", "CatDQN", "A2C/PPO", "recurrent A2C/PPO")
-_VECTORS = ("DDPG", "TD3", "SAC")
+_READERS = {
+    translate_images: ("DQN", "CatDQN", "R2D1", "A2C/PPO", "recurrent A2C/PPO"),
+    translate_vectors: ("DDPG", "TD3", "SAC", "SAC (with V)"),
+    translate_policies: ("MuJoCo A2C/PPO", "recurrent MuJoCo A2C/PPO"),
+}
 
 
 def is_rlpyt(content: Any) -> bool:
@@ -69,11 +73,8 @@ def translate(content: Mapping[str, Any]) -> RlpytFile:
         SnapshotError: It is of an agent, or of a network, that has no counterpart here; without the file's name.
     """
     name = agent_name(content)
-    if name in _IMAGES:
-        return translate_images(name, content)
-    if name in _VECTORS:
-        return translate_vectors(name, content)
-    mapped = f"rlcli maps only {', '.join([*_IMAGES, *_VECTORS])}"
-    if name is None:
-        raise SnapshotError(f"an rlpyt snapshot of an agent that rlcli does not know; {mapped}")
-    raise SnapshotError(f"an rlpyt snapshot of its {name} agent; {mapped}")
+    for reader, agents in _READERS.items():
+        if name in agents:
+            return reader(name, content)
+    known = ", ".join(agent for agents in _READERS.values() for agent in agents)
+    raise SnapshotError(f"an rlpyt snapshot of an agent that rlcli does not know; it maps {known}")

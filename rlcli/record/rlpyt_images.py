@@ -1,6 +1,7 @@
-"""rlpyt's Atari agents under rlcli's names: DQN, CatDQN, and A2C and PPO with and without an LSTM.
+"""rlpyt's Atari agents under rlcli's names: DQN, CatDQN, R2D1, and A2C and PPO with and without an LSTM.
 
-Source: rlpyt 0.1.2, `models/dqn/{atari_dqn_model,atari_catdqn_model,dueling}.py`, `models/pg/atari_{ff,lstm}_model.py`.
+Source: rlpyt 0.1.2, `models/dqn/{atari_dqn_model,atari_catdqn_model,atari_r2d1_model,dueling}.py`,
+`models/pg/atari_{ff,lstm}_model.py`.
 """
 
 from __future__ import annotations
@@ -21,17 +22,23 @@ first two of them are those of its policies."""
 
 _LARGEST_SIDE = 1024  # pixels; no larger image is looked for
 _POLICIES = ("A2C/PPO", "recurrent A2C/PPO")
-_DUELING_HEAD = {
-    "head.advantage_hidden.model.0": "streams.advantage.0",
-    "head.advantage_out": "streams.advantage.2",
-    "head.value.model.0": "streams.value.0",
-    "head.value.model.2": "streams.value.2",
+_RECURRENT = ("recurrent A2C/PPO", "R2D1")
+_STREAMS = {
+    "head.advantage_hidden.model.0": "advantage.0",
+    "head.advantage_out": "advantage.2",
+    "head.value.model.0": "value.0",
+    "head.value.model.2": "value.2",
 }
+"""Of a dueling network, behind the name of its head."""
+_FC = "convs.0.fc"
+"""The dense layer after the convolutions, of all but the dueling DQN and CatDQN: there each stream has its own."""
+_DENSE = {"DQN": "head.model.0", "CatDQN": "head.mlp.model.0"}
 _HEADS = {
-    "DQN": {"head.model.0": "trunk.convs.0.fc", "head.model.2": "advantage"},
-    "CatDQN": {"head.mlp.model.0": "trunk.convs.0.fc", "head.mlp.model.2": "advantage"},
-    "A2C/PPO": {"conv.head.model.0": "trunk.convs.0.fc", "pi": "policy", "value": "value"},
-    "recurrent A2C/PPO": {"conv.head.model.0": "trunk.trunk.convs.0.fc", "pi": "policy", "value": "value"},
+    "DQN": {"head.model.2": "advantage"},
+    "CatDQN": {"head.mlp.model.2": "advantage"},
+    "R2D1": {"head.model.0": "head.0", "head.model.2": "head.2"},
+    "A2C/PPO": {"pi": "policy", "value": "value"},
+    "recurrent A2C/PPO": {"pi": "policy", "value": "value"},
 }
 _LSTM = {f"lstm.{name}_l0": f"trunk.core.rnn.{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
 
@@ -40,7 +47,7 @@ def translate_images(agent: str, content: Mapping[str, Any]) -> RlpytFile:
     """A snapshot of an Atari agent under rlcli's names.
 
     Args:
-        agent: DQN, CatDQN, A2C/PPO or recurrent A2C/PPO.
+        agent: DQN, CatDQN, R2D1, A2C/PPO or recurrent A2C/PPO.
         content: Of the file.
 
     Raises:
@@ -93,47 +100,57 @@ def image_sizes(found: Architecture, strides: Sequence[int], paddings: Sequence[
 def _our_names(agent: str, model: Mapping[str, Tensor]) -> dict[str, str]:
     """Each name of rlpyt with ours, in the order of rlpyt's parameters."""
     is_dueling = "head.advantage_bias" in model
-    theirs_conv = "conv.conv.conv" if agent in _POLICIES else "conv.conv"
-    ours_conv = "trunk.trunk.convs.0.conv" if agent == "recurrent A2C/PPO" else "trunk.convs.0.conv"
+    trunk, head = _trunk(agent), _dueling_head(agent)
+    theirs_conv = "conv.conv" if agent in _DENSE else "conv.conv.conv"
     n_convs = sum(name.startswith(f"{theirs_conv}.") and name.endswith(".weight") for name in model)
-    modules = {f"{theirs_conv}.{2 * i}": f"{ours_conv}.{2 * i}" for i in range(n_convs)}
-    modules |= _DUELING_HEAD if is_dueling else _HEADS[agent]
+    modules = {f"{theirs_conv}.{2 * i}": f"{trunk}.convs.0.conv.{2 * i}" for i in range(n_convs)}
+    if agent not in _DENSE or not is_dueling:
+        modules[_DENSE.get(agent, "conv.head.model.0")] = f"{trunk}.{_FC}"
+    modules |= {theirs: f"{head}.{ours}" for theirs, ours in _STREAMS.items()} if is_dueling else _HEADS[agent]
     names = {f"{theirs}.{kind}": f"{ours}.{kind}" for theirs, ours in modules.items() for kind in ("weight", "bias")}
     if is_dueling:
         del names["head.advantage_out.bias"]
-        names["head.advantage_bias"] = "streams.advantage_bias"
-    if agent == "recurrent A2C/PPO":
+        names["head.advantage_bias"] = f"{head}.advantage_bias"
+    if agent in _RECURRENT:
         names |= _LSTM
     if not n_convs or set(names) != set(model):
-        odd = sorted(set(names) ^ set(model)) or sorted(names)
-        layers = (
-            "convolutions, one dense layer and one LSTM"
-            if agent == "recurrent A2C/PPO"
-            else "convolutions and one dense layer"
-        )
-        raise SnapshotError(
-            f"an rlpyt snapshot of a {agent} agent with another network than {layers}: "
-            f"{odd[0]} is {'unknown' if odd[0] in model else 'missing'}"
-        )
+        raise _other_network(agent, names, model)
     return {theirs: names[theirs] for theirs in model}
 
 
+def _trunk(agent: str) -> str:
+    return "trunk.trunk" if agent in _RECURRENT else "trunk"
+
+
+def _dueling_head(agent: str) -> str:
+    return "head" if agent == "R2D1" else "streams"
+
+
+def _other_network(agent: str, names: Mapping[str, str], model: Mapping[str, Tensor]) -> SnapshotError:
+    odd = sorted(set(names) ^ set(model)) or sorted(names)
+    layers = "convolutions, one dense layer" if agent in _RECURRENT else "convolutions and one dense layer"
+    layers += {"recurrent A2C/PPO": " and one LSTM", "R2D1": ", one LSTM and a head of two layers"}.get(agent, "")
+    return SnapshotError(
+        f"an rlpyt snapshot of a {agent} agent with another network than {layers}: "
+        f"{odd[0]} is {'unknown' if odd[0] in model else 'missing'}"
+    )
+
+
 def _architecture(agent: str, model: Mapping[str, Tensor]) -> Architecture:
-    trunk = "trunk.trunk" if agent == "recurrent A2C/PPO" else "trunk"
+    trunk, head = _trunk(agent), _dueling_head(agent)
+    dueling = f"{head}.advantage_bias" in model
     names = [f"{trunk}.convs.0.conv.{2 * i}.weight" for i in range(len(model))]
     convs = [model[name] for name in names if name in model]
-    dueling = "streams.advantage_bias" in model
-    dense = model["streams.value.0.weight" if dueling else f"{trunk}.convs.0.fc.weight"]
-    out = model[
-        "policy.weight" if agent in _POLICIES else "streams.advantage.2.weight" if dueling else "advantage.weight"
-    ]
+    dense = model[f"{head}.value.0.weight" if dueling and agent in _DENSE else f"{trunk}.{_FC}.weight"]
+    out = model[f"{_output_layer(agent, dueling)}.weight"]
     fits = all(w.dim() == 4 and w.shape[2] == w.shape[3] for w in convs) and dense.dim() == out.dim() == 2
     if not fits or dense.shape[1] % convs[-1].shape[0]:
         raise _misfit(agent)
-    n_atoms = int(model["streams.advantage_bias"].numel()) if agent == "CatDQN" and dueling else None
-    recurrent_hidden = 0
-    if agent == "recurrent A2C/PPO":
-        recurrent_hidden = _lstm_width(agent, model, dense.shape[0] + out.shape[0] + 1)
+    recurrent_hidden = _lstm_width(agent, model, dense.shape[0] + out.shape[0] + 1) if agent in _RECURRENT else 0
+    if agent == "R2D1":
+        behind_lstm = model["head.value.0.weight" if dueling else "head.0.weight"]
+        if behind_lstm.shape != (out.shape[1], recurrent_hidden):
+            raise _misfit(agent)
     return Architecture(
         in_channels=convs[0].shape[1],
         conv_channels=tuple(w.shape[0] for w in convs),
@@ -141,10 +158,19 @@ def _architecture(agent: str, model: Mapping[str, Tensor]) -> Architecture:
         n_cells=dense.shape[1] // convs[-1].shape[0],
         hidden=dense.shape[0],
         n_outputs=out.shape[0],
+        head_hidden=out.shape[1] if agent == "R2D1" else 0,
         dueling=dueling,
-        n_atoms=n_atoms,
+        n_atoms=int(model[f"{head}.advantage_bias"].numel()) if agent == "CatDQN" and dueling else None,
         recurrent_hidden=recurrent_hidden,
     )
+
+
+def _output_layer(agent: str, dueling: bool) -> str:
+    if agent in _POLICIES:
+        return "policy"
+    if dueling:
+        return f"{_dueling_head(agent)}.advantage.2"
+    return "head.2" if agent == "R2D1" else "advantage"
 
 
 def _lstm_width(agent: str, model: Mapping[str, Tensor], n_inputs: int) -> int:

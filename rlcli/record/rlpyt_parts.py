@@ -34,11 +34,13 @@ class Architecture:
     """Of a dueling CatDQN. The shapes of one without streams do not tell it."""
     recurrent_hidden: int = 0
     """Width of an LSTM; 0: there is none."""
+    head_hidden: int = 0
+    """Width of the dense layer behind an LSTM, of each stream's in a dueling network; 0: there is none."""
 
 
 @dataclass(frozen=True)
 class VectorArchitecture:
-    """What the shapes in a file say about networks for vectors that act in a box."""
+    """What a file says about networks for vectors that act in a box."""
 
     n_inputs: int
     """Numbers in one observation."""
@@ -46,6 +48,15 @@ class VectorArchitecture:
     """Numbers in one action."""
     actor_hidden: tuple[int, ...]
     critic_hidden: tuple[int, ...]
+    """Of what judges: the critics, or a policy's value."""
+    value_hidden: tuple[int, ...] | None = None
+    """Of a value network beside critics; None: there is none."""
+    activation: str = "relu"
+    """After each layer. A file does not tell it, this is rlpyt's default for the agent."""
+    recurrent_hidden: int = 0
+    """Width of an LSTM behind the layers; 0: there is none."""
+    normalizes: bool = False
+    """Whether observations go through running statistics first."""
 
 
 @dataclass(frozen=True)

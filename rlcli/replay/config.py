@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from rlcli.core.errors import ConfigError
 from rlcli.core.options import option
+from rlcli.replay.build import prioritized, refuse_unfit, storage_for, store_for, transitions
 
 if TYPE_CHECKING:
-    from rlcli.core.schedules import Schedule
     from rlcli.core.spec import EnvSpec
     from rlcli.core.tree import Tree
     from rlcli.replay.replay import Replay
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from rlcli.replay.sequences import SequenceReplay, Sequences
     from rlcli.replay.states import NoStates, States
     from rlcli.replay.storage import InMemory, OnDisk
-    from rlcli.replay.store import Store
 
 
 @dataclass
@@ -105,24 +103,12 @@ class UniformReplayConfig(StorageOptions):
     def build(
         self, spec: EnvSpec, n_envs: int, *, seed: int, discount: float, n_step: int, n_steps: int | None = None
     ) -> Replay:
-        """An empty replay.
-
-        Args:
-            spec: The environment's, for shapes and dtypes.
-            n_envs: B of the samples to come.
-            seed: Run seed.
-            discount: Per step, in [0, 1].
-            n_step: Longest window of a transition, at least 1.
-            n_steps: Budget of the run, env steps; nothing hangs on it.
-
-        Raises:
-            ConfigError: if it does not fit, or is too small to hold one window.
-        """
+        """See `BuildsReplay`."""
         from rlcli.core.rng import Purpose, generator
         from rlcli.replay.selectors import Uniform
 
-        _refuse_unfit(self, spec, n_envs, n_step, f"{n_step}-step window")
-        return _transitions(self, spec, n_envs, Uniform(generator(seed, Purpose.REPLAY)), discount, n_step)
+        refuse_unfit(self, spec, n_envs, n_step, f"{n_step}-step window")
+        return transitions(self, spec, n_envs, Uniform(generator(seed, Purpose.REPLAY)), discount, n_step)
 
 
 @dataclass
@@ -155,36 +141,10 @@ class PrioritizedReplayConfig(StorageOptions):
     def build(
         self, spec: EnvSpec, n_envs: int, *, seed: int, discount: float, n_step: int, n_steps: int | None = None
     ) -> Replay:
-        """An empty replay.
-
-        Args:
-            spec: The environment's, for shapes and dtypes.
-            n_envs: B of the samples to come.
-            seed: Run seed.
-            discount: Per step, in [0, 1].
-            n_step: Longest window of a transition, at least 1.
-            n_steps: Budget of the run, env steps; needed if `beta_steps` is null.
-
-        Raises:
-            ConfigError: if it does not fit, is too small to hold one window, or does not know how far beta moves.
-        """
-        _refuse_unfit(self, spec, n_envs, n_step, f"{n_step}-step window")
-        return _transitions(self, spec, n_envs, self._selector(spec, n_envs, seed, n_steps), discount, n_step)
-
-    def _selector(self, spec: EnvSpec, n_envs: int, seed: int, n_steps: int | None) -> Selector:
-        from rlcli.core.rng import Purpose, generator
-        from rlcli.replay.layout import rows_for
-        from rlcli.replay.prioritized import Prioritized
-
-        return Prioritized(
-            generator(seed, Purpose.REPLAY),
-            rows_for(self.size, spec, n_envs),
-            n_envs,
-            alpha=self.alpha,
-            beta=_beta_schedule(self.beta, self.beta_final, self.beta_steps, n_steps),
-            eps=self.priority_eps,
-            unique=self.unique,
-        )
+        """See `BuildsReplay`."""
+        refuse_unfit(self, spec, n_envs, n_step, f"{n_step}-step window")
+        selector = prioritized(self, spec, n_envs, seed, n_steps, unique=self.unique)
+        return transitions(self, spec, n_envs, selector, discount, n_step)
 
     def _row_bytes(self, spec: EnvSpec) -> int:
         from rlcli.replay.layout import row_bytes
@@ -249,32 +209,21 @@ class SequenceReplayConfig(StorageOptions):
         n_steps: int | None = None,
         state: Tree = None,
     ) -> SequenceReplay:
-        """An empty replay.
+        """See `BuildsReplay`; ``state`` is the agent's initial one, tensors [any number, ...], None if it has none."""
+        import numpy as np
 
-        Args:
-            spec: The environment's, for shapes and dtypes.
-            n_envs: B of the samples to come.
-            seed: Run seed.
-            discount: Nothing hangs on it: targets are the learner's.
-            n_step: Rows behind the trained ones, at least 1.
-            n_steps: Budget of the run, env steps; needed if `beta_steps` is null and `prioritized`.
-            state: The agent's initial state, tensors [any number, ...]; None if it has none.
-
-        Raises:
-            ConfigError: if it does not fit, is too small to hold one sequence, or does not know how far beta moves.
-        """
         from rlcli.replay.sequences import PRIORITY, SequenceReplay, Sequences
         from rlcli.replay.states import example_of, state_bytes
 
         example, every = example_of(state), max(1, self.state_interval)
         more_bytes = -(-state_bytes(example) // every) if self.state_interval else 0
         n_rows = self.burn_in_T + self.train_T + n_step
-        _refuse_unfit(self, spec, n_envs, n_rows + every - 1, f"{n_rows}-row sequence", more_bytes)
+        refuse_unfit(self, spec, n_envs, n_rows + every - 1, f"{n_rows}-row sequence", more_bytes)
         view = Sequences(self.burn_in_T, self.train_T, n_step, every, self.eta if self.prioritized else None)
-        storage = _storage(self)
+        storage = storage_for(self)
         states = self._states(spec, n_envs, example, storage)
-        more = {PRIORITY: _float32()} if self.prioritized else {}
-        store = _store(self, spec, n_envs, storage, states, more)
+        more = {PRIORITY: np.zeros((), np.float32)} if self.prioritized else {}
+        store = store_for(self, spec, n_envs, storage, states, more)
         return SequenceReplay(store, self._selector(spec, n_envs, seed, n_steps, view), view)
 
     def _states(self, spec: EnvSpec, n_envs: int, example: Tree, storage: InMemory | OnDisk) -> States | NoStates:
@@ -287,24 +236,12 @@ class SequenceReplayConfig(StorageOptions):
 
     def _selector(self, spec: EnvSpec, n_envs: int, seed: int, n_steps: int | None, view: Sequences) -> Selector:
         from rlcli.core.rng import Purpose, generator
-        from rlcli.replay.layout import rows_for
-        from rlcli.replay.prioritized import Prioritized
         from rlcli.replay.selectors import Uniform
 
-        rng, every = generator(seed, Purpose.REPLAY), max(1, self.state_interval)
+        every = max(1, self.state_interval)
         if not self.prioritized:
-            return Uniform(rng, every)
-        return Prioritized(
-            rng,
-            rows_for(self.size, spec, n_envs),
-            n_envs,
-            alpha=self.alpha,
-            beta=_beta_schedule(self.beta, self.beta_final, self.beta_steps, n_steps),
-            eps=self.priority_eps,
-            unique=False,
-            every=every,
-            initial=view.initial_priority,
-        )
+            return Uniform(generator(seed, Purpose.REPLAY), every)
+        return prioritized(self, spec, n_envs, seed, n_steps, unique=False, every=every, initial=view.initial_priority)
 
     def _row_bytes(self, spec: EnvSpec) -> int:
         from rlcli.replay.layout import row_bytes
@@ -313,70 +250,6 @@ class SequenceReplayConfig(StorageOptions):
         if not self.prioritized:
             return row_bytes(spec)
         return row_bytes(spec) + 4 + -(-SumTree.bytes_for(1) // max(1, self.state_interval))
-
-
-def _transitions(
-    options: StorageOptions, spec: EnvSpec, n_envs: int, selector: Selector, discount: float, n_step: int
-) -> Replay:
-    """An empty replay of transitions."""
-    from rlcli.replay.replay import Replay
-    from rlcli.replay.states import NoStates
-    from rlcli.replay.views import NStep
-
-    store = _store(options, spec, n_envs, _storage(options), NoStates(), {})
-    return Replay(store, selector, NStep(n_step, discount))
-
-
-def _storage(options: StorageOptions) -> InMemory | OnDisk:
-    from rlcli.replay.storage import InMemory, OnDisk
-
-    return InMemory() if options.memory_map_dir is None else OnDisk(options.memory_map_dir)
-
-
-def _store(
-    options: StorageOptions,
-    spec: EnvSpec,
-    n_envs: int,
-    storage: InMemory | OnDisk,
-    states: States | NoStates,
-    more: dict[str, Any],
-) -> Store:
-    """An empty store whose rows hold what the spec says, and more."""
-    from rlcli.replay.frames import Frames, Whole
-    from rlcli.replay.layout import example_row, frames_apart, rows_for, stacked_key
-    from rlcli.replay.ring import Ring
-    from rlcli.replay.store import Store
-
-    k = frames_apart(spec)
-    ring = Ring(example_row(spec) | more, rows_for(options.size, spec, n_envs), n_envs, storage)
-    return Store(ring, Whole() if k == 1 else Frames(k, n_envs, stacked_key(spec)), states, storage)
-
-
-def _float32() -> Any:
-    import numpy as np
-
-    return np.zeros((), np.float32)
-
-
-def _refuse_unfit(
-    options: StorageOptions, spec: EnvSpec, n_envs: int, n_ahead: int, what: str, more_row_bytes: int = 0
-) -> None:
-    """Raise ConfigError if the replay does not fit, or cannot always hold a row with ``n_ahead`` more behind it."""
-    problems = options.memory_problems(spec, n_envs, more_row_bytes)
-    if not problems and -(-options.size // n_envs) <= n_ahead:
-        least = n_ahead * n_envs + 1
-        problems = [f"size: {options.size:_} holds no {what} of {n_envs} environments, must be >= {least:_}"]
-    if problems:
-        raise ConfigError([f"replay.{line}" for line in problems])
-
-
-def _beta_schedule(beta: float, final: float, steps: int | None, n_steps: int | None) -> Schedule:
-    from rlcli.core.schedules import Linear
-
-    end = n_steps if steps is None else steps
-    if end is None:
-        raise ConfigError(["replay.beta_steps: null means the run's n_steps, which the algorithm did not give"])
-    return Linear(beta, final, start_steps=0, end_steps=end)
 
 
 def _folder_problem(folder: str) -> str:

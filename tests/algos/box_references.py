@@ -71,7 +71,7 @@ def in_float64(algo, n=64, shake=0.3):
         with torch.no_grad():
             for p in module.parameters():
                 p.add_(shake * torch.randn_like(p))
-    batch = algo.transitions(algo.replay.sample(n))
+    batch = algo.prepare(algo.replay.sample(n))
     doubles = {name: getattr(batch, name).double() for name in Transitions.__slots__}
     batch = Transitions(**doubles)
     for critic_ in (rule.networks["critic"], rule.networks.get("critic_target")):

@@ -254,7 +254,7 @@ def test_alpha_rises_for_a_policy_too_sure_and_falls_for_one_unsure(log_std, mov
             layer.weight.zero_()
             layer.bias.fill_(bias)
 
-    rule.gradient_step(algo.transitions(algo.replay.sample(64)), 1, 0)
+    rule.gradient_step(algo.prepare(algo.replay.sample(64)), 1, 0)
 
     assert moves == np.sign(rule.alpha.item() - before)
 
@@ -287,7 +287,7 @@ def test_what_is_saved_is_loaded_and_learns_on_the_same(config):
     other.load_state_dict(algo.state_dict())
     other.load_optimizer_state_dict(copy.deepcopy(algo.optimizer_state_dict()))
     other.load_progress(algo.progress(), 200)
-    batch = algo.transitions(algo.replay.sample(32))
+    batch = algo.prepare(algo.replay.sample(32))
 
     assert algo.n_updates == other.n_updates > 0
     for n in (1, 2):

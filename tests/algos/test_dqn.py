@@ -43,20 +43,20 @@ def test_loss_equals_a_slow_reference(double, n_step):
     config = replace(FAST, double_dqn=double, n_step_return=n_step, min_steps_learn=10**6, delta_clip=0.7)
     algo = train(WanderConfig(), config, 10).algo
     torch.manual_seed(1)
-    for p in algo._model.parameters():
+    for p in algo.rule.model.parameters():
         p.data.add_(0.3 * torch.randn_like(p))
-    batch = algo._replay.sample(64)
+    batch = algo.replay.sample(64)
 
     expected = []
     for i in range(64):
-        q_next = algo._target(batch.next_obs[i : i + 1])[0]
-        chooser = algo._model(batch.next_obs[i : i + 1])[0] if double else q_next
+        q_next = algo.rule.target.module(batch.next_obs[i : i + 1])[0]
+        chooser = algo.rule.model(batch.next_obs[i : i + 1])[0] if double else q_next
         best = max(range(3), key=lambda a, c=chooser: c[a].item())
         target = batch.return_[i].item() + batch.discount_n[i].item() * q_next[best].item()
-        error = abs(target - algo._model(batch.obs[i : i + 1])[0][batch.action[i]].item())
+        error = abs(target - algo.rule.model(batch.obs[i : i + 1])[0][batch.action[i]].item())
         expected.append(0.5 * error**2 if error <= 0.7 else 0.7 * (error - 0.35))
 
-    torch.testing.assert_close(torch.tensor(expected), algo.judge(batch).loss.detach(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(torch.tensor(expected), algo.rule.judge(batch).loss.detach(), rtol=1e-4, atol=1e-4)
     assert bool((batch.discount_n == 0).any())
     assert bool((batch.discount_n > 0).any())
 
@@ -64,38 +64,38 @@ def test_loss_equals_a_slow_reference(double, n_step):
 def gradient_step(algo):
     """One, on 32 transitions, counted as the loop counts."""
     algo._loop.n_updates += 1
-    algo._gradient_step(algo._replay.sample(32), 0)
+    algo.rule.gradient_step(algo.replay.sample(32), algo.n_updates, 0)
 
 
 def test_target_network_is_synced_at_its_interval_and_only_then():
     config = replace(FAST, target_update_interval=3)
     agent, algo = build(ConstantConfig(False), config)
     with contextlib.closing(SerialConfig(30, 4).build(make_setup(ConstantConfig(False), agent))) as sampler:
-        algo._replay.append(sampler.collect(0).samples)
-    start = copy.deepcopy(algo._target.state_dict())
+        algo.replay.append(sampler.collect(0).samples)
+    start = copy.deepcopy(algo.rule.target.module.state_dict())
 
     def same(a, b):
         return all(torch.equal(x, y) for x, y in zip(a.values(), b.values(), strict=True))
 
-    assert same(start, algo._model.state_dict())
+    assert same(start, algo.rule.model.state_dict())
     for n in (1, 2):
         gradient_step(algo)
-        assert same(start, algo._target.state_dict()), n
-        assert not same(start, algo._model.state_dict())
+        assert same(start, algo.rule.target.module.state_dict()), n
+        assert not same(start, algo.rule.model.state_dict())
     gradient_step(algo)
-    assert same(algo._model.state_dict(), algo._target.state_dict())
+    assert same(algo.rule.model.state_dict(), algo.rule.target.module.state_dict())
 
 
 def test_soft_update_moves_the_target_by_tau():
     config = replace(FAST, tau=0.25, target_update_interval=1)
     _, algo = build(ConstantConfig(False), config)
-    before = algo._target.advantage.bias.clone()
+    before = algo.rule.target.module.advantage.bias.clone()
     with torch.no_grad():
-        algo._model.advantage.bias.add_(4.0)
+        algo.rule.model.advantage.bias.add_(4.0)
 
-    algo._slow.update()
+    algo.rule.target.update()
 
-    torch.testing.assert_close(before + 1.0, algo._target.advantage.bias)
+    torch.testing.assert_close(before + 1.0, algo.rule.target.module.advantage.bias)
 
 
 @pytest.mark.parametrize(("ratio", "batch_size"), [(8, 32), (1, 32), (0.3, 7), (64, 100)])
@@ -151,7 +151,7 @@ def test_gradient_is_clipped_by_its_global_norm():
     config = replace(FAST, clip_grad_norm=1e-3)
     _, algo, _, _, metrics = train(ConstantConfig(False), config, 4)
 
-    norm = torch.cat([p.grad.flatten() for p in algo._model.parameters()]).norm().item()
+    norm = torch.cat([p.grad.flatten() for p in algo.rule.model.parameters()]).norm().item()
 
     assert max(metrics["gradNorm"]) > 1e-3
     assert norm == pytest.approx(1e-3, rel=1e-3)

@@ -11,6 +11,7 @@ import torch
 
 from rlcli.algos.a2c_config import A2CConfig
 from rlcli.algos.dqn_config import DQNConfig
+from rlcli.algos.replay_learner import ReplayLearner
 from rlcli.core.samples import Samples
 from rlcli.core.tree import map_tree
 from tests.learning_probes import ConstantConfig, build
@@ -60,7 +61,8 @@ def update(algo, batches):
 
 
 def weights(algo):
-    return torch.cat([p.detach().flatten() for p in algo._model.parameters()]).clone()
+    model = algo.rule.model if isinstance(algo, ReplayLearner) else algo._model
+    return torch.cat([p.detach().flatten() for p in model.parameters()]).clone()
 
 
 CUTS = [
@@ -109,7 +111,7 @@ def test_lost_slice_teaches_dqn_nothing():
     for words in ([kept], [kept, "C0000000C0000000"]):
         _, algo = build(ConstantConfig(False), dataclasses.replace(DQN, min_steps_learn=10**6), len(words))
         update(algo, stream(words))
-        losses.append(algo.judge(algo._replay.batch_at(*algo._replay.eligible())).loss)
+        losses.append(algo.rule.judge(algo.replay.batch_at(*algo.replay.eligible())).loss)
 
     # rows 3, 6 and 10 are fillers; the windows of 13, 14 and 15 are not over
     assert 10 == len(losses[0])

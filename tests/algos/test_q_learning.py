@@ -42,7 +42,7 @@ def shaken(algo):
     """The algorithm, its online network moved away from its target."""
     torch.manual_seed(1)
     with torch.no_grad():
-        for p in algo._model.parameters():
+        for p in algo.rule.model.parameters():
             p.add_(0.3 * torch.randn_like(p))
     return algo
 
@@ -104,7 +104,7 @@ def test_return_beyond_the_atoms_is_learned_as_the_last_atom():
 def test_c51_loss_and_priority_equal_a_slow_reference(double, n_step, dueling):
     config = {"double_dqn": double, "n_step_return": n_step, "dueling": dueling, "v_min": -3, "v_max": 3, "n_atoms": 7}
     algo = wandering(C51, **config)
-    batch = algo._replay.sample(64)
+    batch = algo.replay.sample(64)
     z = [-3.0, -2, -1, 0, 1, 2, 3]
 
     def mean(p):
@@ -112,8 +112,8 @@ def test_c51_loss_and_priority_equal_a_slow_reference(double, n_step, dueling):
 
     losses, priorities = [], []
     for i in range(64):
-        p_next = algo._target.logits(batch.next_obs[i : i + 1])[0].softmax(-1)
-        chooser = algo._model.logits(batch.next_obs[i : i + 1])[0].softmax(-1) if double else p_next
+        p_next = algo.rule.target.module.logits(batch.next_obs[i : i + 1])[0].softmax(-1)
+        chooser = algo.rule.model.logits(batch.next_obs[i : i + 1])[0].softmax(-1) if double else p_next
         best = max(range(3), key=lambda a, c=chooser: mean(c[a]))
         m = [0.0] * 7
         for j in range(7):
@@ -121,11 +121,11 @@ def test_c51_loss_and_priority_equal_a_slow_reference(double, n_step, dueling):
             low = min(int(b), 5)
             m[low] += (low + 1 - b) * p_next[best][j].item()
             m[low + 1] += (b - low) * p_next[best][j].item()
-        log_p = algo._model.logits(batch.obs[i : i + 1])[0][batch.action[i]].log_softmax(-1)
+        log_p = algo.rule.model.logits(batch.obs[i : i + 1])[0][batch.action[i]].log_softmax(-1)
         losses.append(-sum(m[k] * log_p[k].item() for k in range(7)))
         priorities.append(losses[-1] + sum(x * math.log(x) for x in m if x > 1e-12))
 
-    judged = algo.judge(batch)
+    judged = algo.rule.judge(batch)
     torch.testing.assert_close(torch.tensor(losses), judged.loss.detach(), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(torch.tensor(priorities), judged.priority, rtol=1e-3, atol=1e-4)
     assert bool((batch.discount_n == 0).any())
@@ -137,18 +137,18 @@ def test_c51_loss_and_priority_equal_a_slow_reference(double, n_step, dueling):
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_iqn_loss_equals_a_slow_reference(double, n_step):
     algo = wandering(IQN, double_dqn=double, n_step_return=n_step, n_tau=3, n_tau_target=4, n_tau_act=2, kappa=0.7)
-    batch = algo._replay.sample(32)
-    judged = again(algo, lambda: algo.judge(batch))
+    batch = algo.replay.sample(32)
+    judged = again(algo, lambda: algo.rule.judge(batch))
     tau_target, tau = algo._draws.uniform(32, 4), algo._draws.uniform(32, 3)
 
     for i in range(32):
         next_obs, obs = batch.next_obs[i : i + 1], batch.obs[i : i + 1]
-        chooser = algo._model if double else algo._target
+        chooser = algo.rule.model if double else algo.rule.target.module
         q = [chooser.quantiles(next_obs, torch.tensor([[0.25, 0.75]]))[0, :, a].mean().item() for a in range(3)]
         best = max(range(3), key=lambda a, q=q: q[a])
-        z = algo._target.quantiles(next_obs, tau_target[i : i + 1])[0, :, best]
+        z = algo.rule.target.module.quantiles(next_obs, tau_target[i : i + 1])[0, :, best]
         y = [batch.return_[i].item() + batch.discount_n[i].item() * value.item() for value in z]
-        theta = algo._model.quantiles(obs, tau[i : i + 1])[0, :, batch.action[i]]
+        theta = algo.rule.model.quantiles(obs, tau[i : i + 1])[0, :, batch.action[i]]
         expected = 0.0
         for k in range(3):
             for target in y:
@@ -162,7 +162,7 @@ def test_iqn_loss_equals_a_slow_reference(double, n_step):
 def test_dqn_priority_is_the_size_of_the_error_beyond_delta_clip_too():
     algo = wandering(DQN, delta_clip=0.1)
 
-    judged = algo.judge(algo._replay.sample(64))
+    judged = algo.rule.judge(algo.replay.sample(64))
 
     torch.testing.assert_close(judged.delta.abs(), judged.priority)
     assert float(judged.priority.max()) > 0.1
@@ -171,12 +171,12 @@ def test_dqn_priority_is_the_size_of_the_error_beyond_delta_clip_too():
 @EACH
 def test_error_and_value_are_those_of_the_action_values(config):
     algo = wandering(config, noisy=False)
-    batch = algo._replay.sample(16)
+    batch = algo.replay.sample(16)
 
-    judged = algo.judge(batch)
+    judged = algo.rule.judge(batch)
 
     if config is not IQN:  # whose loss has quantiles at random places
-        q = algo._model(batch.obs).gather(1, batch.action[:, None])[:, 0].detach()
+        q = algo.rule.model(batch.obs).gather(1, batch.action[:, None])[:, 0].detach()
         torch.testing.assert_close(q, judged.q)
     assert (16,) == judged.loss.shape == judged.priority.shape == judged.delta.shape == judged.q.shape
     assert judged.loss.requires_grad
@@ -190,10 +190,10 @@ def test_error_and_value_are_those_of_the_action_values(config):
 @EACH
 def test_importance_weights_multiply_the_losses(config):
     algo = wandering(config)
-    batch = replace(algo._replay.sample(32), weight=torch.linspace(0, 1, 32))
-    judged = again(algo, lambda: algo.judge(batch))
+    batch = replace(algo.replay.sample(32), weight=torch.linspace(0, 1, 32))
+    judged = again(algo, lambda: algo.rule.judge(batch))
 
-    metrics = algo._gradient_step(batch, 0)
+    metrics = algo.rule.gradient_step(batch, 1, 0)
 
     assert metrics["loss"] == pytest.approx((torch.linspace(0, 1, 32) * judged.loss).mean().item(), rel=1e-5)
     assert metrics["loss"] != pytest.approx(judged.loss.mean().item(), rel=1e-2)
@@ -202,26 +202,26 @@ def test_importance_weights_multiply_the_losses(config):
 @EACH
 def test_transitions_of_weight_nothing_teach_nothing(config):
     first, second = wandering(config), wandering(config)
-    batch = first._replay.sample(2)
+    batch = first.replay.sample(2)
     other = replace(batch, return_=batch.return_ + torch.tensor([0.0, 5.0]))
     weight = torch.tensor([1.0, 0.0])
 
-    first._gradient_step(replace(batch, weight=weight), 0)
-    second._gradient_step(replace(other, weight=weight), 0)
+    first.rule.gradient_step(replace(batch, weight=weight), 1, 0)
+    second.rule.gradient_step(replace(other, weight=weight), 1, 0)
 
-    for a, b in zip(first._model.parameters(), second._model.parameters(), strict=True):
+    for a, b in zip(first.rule.model.parameters(), second.rule.model.parameters(), strict=True):
         torch.testing.assert_close(a, b)
 
 
 @EACH
 def test_each_gradient_step_reports_its_priorities(config, monkeypatch):
     algo = wandering(config)
-    batch = algo._replay.sample(32)
+    batch = algo.replay.sample(32)
     reported = []
-    monkeypatch.setattr(algo._replay, "update_priorities", lambda *given: reported.append(given))
-    judged = again(algo, lambda: algo.judge(batch))
+    monkeypatch.setattr(algo.replay, "update_priorities", lambda *given: reported.append(given))
+    judged = again(algo, lambda: algo.rule.judge(batch))
 
-    algo._gradient_step(batch, 0)
+    algo.rule.gradient_step(batch, 1, 0)
 
     ((row, env, priority),) = reported
     assert row is batch.row
@@ -236,7 +236,7 @@ def test_prioritized_replay_draws_by_the_priorities_that_learning_gave(config):
     source = train(WanderConfig(), replace(DQN, min_steps_learn=10**6), 1, batch_T=60)
     algo.update(source.samples, step=source.step)
 
-    drawn = algo._replay.sample(64)
+    drawn = algo.replay.sample(64)
 
     assert algo.n_updates > 10
     assert float(drawn.weight.min()) < 0.5  # not all alike any more
@@ -256,7 +256,7 @@ class Call:
 def noises(loss, algo, batch, monkeypatch, draws):
     """The noise of each pass through the online and the target network in one call of the loss."""
     calls = []
-    for name, network in (("online", algo._model), ("target", algo._target)):
+    for name, network in (("online", algo.rule.model), ("target", algo.rule.target.module)):
         for method in ("logits", "quantiles", "forward"):
             if not hasattr(network, method):
                 continue
@@ -270,7 +270,7 @@ def noises(loss, algo, batch, monkeypatch, draws):
                 return original(network, obs, *rest)
 
             monkeypatch.setattr(network, method, spy)
-    loss(algo._model, algo._target, batch, draws)
+    loss(algo.rule.model, algo.rule.target.module, batch, draws)
     return calls
 
 
@@ -285,7 +285,7 @@ LOSSES = {
 def test_online_target_and_choosing_network_have_noise_of_their_own_drawn_anew_each_step(name, monkeypatch):
     config, loss = LOSSES[name]
     algo = wandering(config, noisy=True, dueling=True, double_dqn=True)
-    batch, draws = algo._replay.sample(8), Draws(0)
+    batch, draws = algo.replay.sample(8), Draws(0)
 
     calls = noises(loss, algo, batch, monkeypatch, draws)
     with monkeypatch.context() as patch:
@@ -294,16 +294,16 @@ def test_online_target_and_choosing_network_have_noise_of_their_own_drawn_anew_e
     where = [(call.network, call.obs) for call in calls[:3]]
     assert {("online", "now"), ("online", "next"), ("target", "next")} == set(where)
     drawn = torch.cat([call.noise for call in calls])
-    assert (1, algo._model.n_noise) == tuple(calls[0].noise.shape)
+    assert (1, algo.rule.model.n_noise) == tuple(calls[0].noise.shape)
     assert len(calls) == len(drawn.unique(dim=0)), "some noise was used twice"
 
 
 @EACH
 def test_noise_is_drawn_anew_in_each_gradient_step_if_there_is_any(config):
     algo = wandering(config, noisy=config is not DQN)
-    batch = algo._replay.sample(8)
+    batch = algo.replay.sample(8)
 
-    first, second = algo.judge(batch).loss, algo.judge(batch).loss
+    first, second = algo.rule.judge(batch).loss, algo.rule.judge(batch).loss
 
     assert torch.equal(first, second) == (config is DQN)
 
@@ -341,8 +341,8 @@ def test_learner_goes_on_with_the_same_random_numbers(config):
 def test_batch_of_one_is_learned_from(config):
     algo = wandering(config)
 
-    metrics = algo._gradient_step(algo._replay.sample(1), 0)
+    metrics = algo.rule.gradient_step(algo.replay.sample(1), 1, 0)
 
     assert set(algo.metrics) == set(metrics)
     assert all(math.isfinite(value) for value in metrics.values())
-    assert isinstance(algo._replay.sample(1), ReplayBatch)
+    assert isinstance(algo.replay.sample(1), ReplayBatch)

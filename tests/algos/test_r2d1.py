@@ -64,14 +64,14 @@ def learner(config=R2D1, env=None, model=LSTM, replay_config=REPLAY, n_envs=4):
     env = with_previous(ConstantConfig(False) if env is None else env, model)
     agent, algo = build(env, config, n_envs, model=model, replay=replay_config)
     sensitive(agent)
-    algo._target.load_state_dict(agent.model.state_dict())
+    algo.rule.target.module.load_state_dict(agent.model.state_dict())
     return agent, algo
 
 
 def apart(algo):
     """The same with a target network that is not the online one."""
     random = torch.Generator().manual_seed(7)
-    for parameter in algo._target.parameters():
+    for parameter in algo.rule.target.module.parameters():
         parameter.add_(torch.randn(parameter.shape, generator=random) * 0.3)
     return algo
 
@@ -128,8 +128,8 @@ def h_inverse(y, eps):
 @torch.no_grad()
 def slow_target(algo, batch, i, t):
     """Of row t of sequence i, reward by reward."""
-    config = algo._config
-    online, slow = slow_values(algo._model, batch, i), slow_values(algo._target, batch, i)
+    config = algo.rule._config
+    online, slow = slow_values(algo.rule.model, batch, i), slow_values(algo.rule.target.module, batch, i)
     return_, discount = 0.0, 1.0
     for k in range(t, t + config.n_step_return):
         return_ += discount * batch.reward[k, i].item()
@@ -161,17 +161,17 @@ def slow_target(algo, batch, i, t):
 )
 def test_targets_and_values_of_valid_rows_equal_a_slow_reference(changes):
     _, algo = learner(replace(R2D1, **changes))
-    words = [word + "." * (algo._config.n_step_return - N) for word in WORDS]
-    if algo._config.n_step_return < N:
-        words = [word[: algo._config.n_step_return - N] for word in words]
+    words = [word + "." * (algo.rule._config.n_step_return - N) for word in WORDS]
+    if algo.rule._config.n_step_return < N:
+        words = [word[: algo.rule._config.n_step_return - N] for word in words]
     batch = batch_of(words)
-    judged = apart(algo).judge(batch)
+    judged = apart(algo).rule.judge(batch)
 
     assert (TRAIN, len(WORDS)) == judged.target.shape
     assert torch.equal(batch.valid[BURN_IN : BURN_IN + TRAIN], judged.valid)
     for i in range(len(words)):
         with torch.no_grad():
-            values = slow_values(algo._model, batch, i)
+            values = slow_values(algo.rule.model, batch, i)
         for t in range(BURN_IN, BURN_IN + TRAIN):
             if batch.valid[t, i]:
                 q, y = values[t][batch.action[t, i]], slow_target(algo, batch, i, t)
@@ -185,7 +185,7 @@ def test_burn_in_takes_no_gradient_and_the_trained_rows_do():
     _, algo = learner()
     batch = batch_of(["...|....|.."] * 3)
     seen = batch.obs["obs"].requires_grad_()
-    algo.judge(batch).loss.sum().backward()
+    algo.rule.judge(batch).loss.sum().backward()
 
     per_row = seen.grad.abs().sum(dim=(1, 2))
     assert 0 == per_row[:BURN_IN].max()
@@ -207,7 +207,7 @@ def test_stored_state_matters_up_to_the_end_of_its_episode(word, rows):
     _, algo = learner()
     batch = batch_of([word])
     other = replace(batch, state=map_tree(torch.neg, batch.state))
-    differs = algo.judge(batch).q != algo.judge(other).q
+    differs = algo.rule.judge(batch).q != algo.rule.judge(other).q
     assert rows == differs[:, 0].nonzero()[:, 0].tolist()
 
 
@@ -215,8 +215,8 @@ def test_fillers_teach_nothing():
     _, algo = learner()
     batch = batch_of(["...|.._.|.."])
     batch.reward[BURN_IN + 2] = 1e6
-    judged = algo.judge(batch)
-    loss = algo._gradient_step(batch, 0)["loss"]
+    judged = algo.rule.judge(batch)
+    loss = algo.rule.gradient_step(batch, 1, 0)["loss"]
 
     kept = judged.loss.detach()[[0, 1, 3], 0]
     assert kept.max() < 1e3
@@ -235,10 +235,10 @@ class Spy:
 
 def test_loss_is_the_weighted_mean_and_priorities_are_told():
     _, algo = learner()
-    algo._replay = Spy()
+    algo.rule._replay = Spy()
     batch = batch_of(WORDS)
-    judged = algo.judge(batch)
-    metrics = algo._gradient_step(batch, 0)
+    judged = algo.rule.judge(batch)
+    metrics = algo.rule.gradient_step(batch, 1, 0)
 
     total, n_valid, priorities = 0.0, 0, []
     for i in range(len(WORDS)):
@@ -248,7 +248,7 @@ def test_loss_is_the_weighted_mean_and_priorities_are_told():
         n_valid += len(rows)
         priorities.append(0.9 * max(errors) + 0.1 * sum(errors) / len(errors))
     assert pytest.approx(total / n_valid, rel=1e-5) == metrics["loss"]
-    row, env, priority = algo._replay.heard
+    row, env, priority = algo.rule._replay.heard
     assert torch.equal(batch.row, row)
     assert torch.equal(batch.env, env)
     assert [pytest.approx(p, rel=1e-5) for p in priorities] == priority.tolist()
@@ -258,24 +258,24 @@ def test_loss_is_the_weighted_mean_and_priorities_are_told():
 def test_priorities_of_drawn_sequences_reach_the_replay():
     with running(R2D1) as (algo, collect):
         collect(8)
-        leaves = algo._replay._selector._tree.leaves().copy()
-        batch = algo._replay.sample(4, 0)
-        algo._gradient_step(batch, 0)
-    changed = algo._replay._selector._tree.leaves() != leaves
+        leaves = algo.replay._selector._tree.leaves().copy()
+        batch = algo.replay.sample(4, 0)
+        algo.rule.gradient_step(batch, 1, 0)
+    changed = algo.replay._selector._tree.leaves() != leaves
     assert 0 < changed.sum() <= 4
 
 
 def test_gradient_is_clipped_to_its_norm():
     _, algo = learner(replace(R2D1, clip_grad_norm=1e-3))
-    before = algo._gradient_step(batch_of(WORDS), 0)["gradNorm"]
-    after = torch.cat([p.grad.flatten() for p in algo._model.parameters()]).norm().item()
+    before = algo.rule.gradient_step(batch_of(WORDS), 1, 0)["gradNorm"]
+    after = torch.cat([p.grad.flatten() for p in algo.rule.model.parameters()]).norm().item()
     assert before > 0.1
     assert pytest.approx(1e-3, rel=1e-3) == after
 
 
 def test_target_is_copied_every_so_many_gradient_steps():
     def same():
-        pairs = zip(algo._model.parameters(), algo._target.parameters(), strict=True)
+        pairs = zip(algo.rule.model.parameters(), algo.rule.target.module.parameters(), strict=True)
         return all(torch.equal(a, b) for a, b in pairs)
 
     with running(replace(R2D1, target_update_interval=3, replay_ratio=1)) as (algo, collect):
@@ -327,8 +327,8 @@ def test_training_sees_the_values_that_acting_saw(env, interval, kind, reset):
     ):
         kept = collect(9)
     acted, valid = (torch.cat(leaf) for leaf in zip(*((s.record["q"], s.valid) for s in kept), strict=True))
-    batch = algo._replay.batch_at(*algo._replay.eligible())
-    judged = algo.judge(batch)
+    batch = algo.replay.batch_at(*algo.replay.eligible())
+    judged = algo.rule.judge(batch)
 
     rows = batch.row + BURN_IN + torch.arange(TRAIN)[:, None]
     assert torch.equal(valid[rows, batch.env], judged.valid)
@@ -343,10 +343,10 @@ def test_training_sees_the_values_that_acting_saw(env, interval, kind, reset):
 def test_first_priorities_are_the_errors_that_the_learner_finds(env, n):
     with running(replace(NEVER, n_step_return=n), env, batch_T=20) as (algo, collect):
         (samples, *_) = collect(3)
-    given = algo.input_priority(samples)
-    batch = algo._replay.batch_at(*algo._replay.eligible())
+    given = algo.rule.input_priority(samples)
+    batch = algo.replay.batch_at(*algo.replay.eligible())
     batch_rows = batch.row + BURN_IN + torch.arange(TRAIN)[:, None]
-    judged = algo.judge(batch)
+    judged = algo.rule.judge(batch)
     known = ~given.isnan() & samples.valid
     n_compared = 0
     for t, i in (judged.valid & (batch_rows < 20)).nonzero().tolist():
@@ -366,9 +366,9 @@ def test_only_a_prioritized_replay_is_given_first_priorities(prioritized, gives)
     with running(config, replay_config=replace(REPLAY, prioritized=prioritized)) as (algo, collect):
         collect(6)
         assert algo.n_updates
-        assert (prioritized and gives) == algo._gives_priority
+        assert (prioritized and gives) == (algo._priority is not None)
         if prioritized:
-            stored = algo._replay._ring.take("priority", np.arange(10), np.zeros(10, np.int64))
+            stored = algo.replay._ring.take("priority", np.arange(10), np.zeros(10, np.int64))
             assert gives != np.isnan(stored).all()
 
 
@@ -385,7 +385,7 @@ def test_every_kind_of_sequence_replay_can_be_learned_from(interval, prioritized
     with running(R2D1, replay_config=config) as (algo, collect):
         collect(8)
     assert algo.n_updates > 5
-    assert all(torch.isfinite(p).all() for p in algo._model.parameters())
+    assert all(torch.isfinite(p).all() for p in algo.rule.model.parameters())
 
 
 # value of the endless task: 1 / (1 - 0.9) = 10
@@ -393,8 +393,8 @@ def test_value_of_a_task_that_only_the_clock_ends_is_ten_on_the_squashed_scale()
     config = replace(R2D1, tau=0.3, target_update_interval=2, replay_ratio=8, n_step_return=4)
     with running(config, ConstantConfig(False), batch_T=10) as (algo, collect):
         collect(30)
-        batch = algo._replay.sample(64, 0)
-    judged = algo.judge(batch)
+        batch = algo.replay.sample(64, 0)
+    judged = algo.rule.judge(batch)
     assert pytest.approx(h(10, 1e-3), abs=0.15) == judged.target[judged.valid].mean().item()
 
 

@@ -10,11 +10,16 @@ import sys
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 import rlcli
+from rlcli.cli.export import _onnx_names
 from rlcli.cli.main import main
+from rlcli.cli.policy import OwnAction, greedy_policy
+from rlcli.core.errors import ConfigError
 from rlcli.core.tree import as_torch, index, leaves
 from rlcli.envs.probe import probe
+from rlcli.models.trunk import Trunk
 from tests.cli.saved_probes import CARTPOLE, DQN, of, train
 
 WITHOUT_RLCLI = "import runpy, sys; sys.modules['rlcli'] = None; runpy.run_path(sys.argv[1])"
@@ -104,7 +109,7 @@ def test_the_example_runs_where_rlcli_cannot_be_imported(cartpole, tmp_path, mon
     assert done.stdout.startswith("score ")
 
 
-def test_the_example_of_a_preprocessed_env_feeds_noise(folder, capsys):
+def test_the_example_of_a_preprocessed_env_feeds_one_observation(folder, capsys):
     example = exported(folder, "pong").with_name("pong_example.py")
 
     runpy.run_path(str(example))
@@ -207,3 +212,70 @@ def test_a_request_that_cannot_be_met_is_a_line(words, message, cartpole, tmp_pa
 
     assert capsys.readouterr().err.startswith(f"rlcli export: {message}")
     assert [] == list(tmp_path.iterdir())
+
+
+def test_a_network_that_torch_cannot_trace_is_refused_in_a_line_that_says_why(cartpole, tmp_path, monkeypatch, capsys):
+    forward = Trunk.forward
+    monkeypatch.setattr(Trunk, "forward", lambda net, obs: forward(net, obs if obs.sum() > 0 else -obs))
+
+    for name in ("a.pt2", "a.onnx"):
+        assert 2 == main(["export", str(cartpole), "--out", str(tmp_path / name)])
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("rlcli export: model: torch cannot export this network: ")
+        assert len(line) < 400
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_an_error_in_a_network_is_not_taken_for_a_failure_to_trace(cartpole, tmp_path, monkeypatch):
+    monkeypatch.setattr(Trunk, "forward", lambda net, obs: obs.no_such_attribute)
+
+    with pytest.raises(AttributeError, match="no_such_attribute"):
+        rlcli.export(cartpole, tmp_path / "a.pt2")
+
+
+def test_an_agent_of_which_nothing_is_known_is_refused_by_name(cartpole):
+    class UsersAgent:
+        pass
+
+    with pytest.raises(ConfigError, match="algo: nothing is known of how a UsersAgent chooses its best action"):
+        greedy_policy(UsersAgent(), rlcli.load(cartpole, device="cpu").spec)
+
+
+def test_an_observation_called_as_the_state_is_refused_for_onnx():
+    with pytest.raises(ConfigError, match=r"--format onnx: state.h is the name of the recurrent state"):
+        _onnx_names(None, {"obs": {"state": {"h": 1}}, "state": {"h": 1}})
+
+
+@pytest.mark.parametrize(
+    ("space", "action", "own"),
+    [
+        (spaces.Discrete(3, start=-4), torch.tensor([0, 2]), torch.tensor([-4, -2])),
+        (
+            spaces.MultiDiscrete([2, 3], np.int32, start=[1, -1]),
+            torch.tensor([[0, 2]]),
+            torch.tensor([[1, 1]], dtype=torch.int32),
+        ),
+        (spaces.MultiBinary(2), torch.tensor([[0, 1]]), torch.tensor([[0, 1]], dtype=torch.int8)),
+        (spaces.Box(-1, 2, (1,)), torch.tensor([[-3.0], [9.0], [0.5]]), torch.tensor([[-1.0], [2.0], [0.5]])),
+        (
+            spaces.Box(-0.1, 0.1, (2,), np.float64),
+            torch.tensor([[-3.0, 9.0]]),
+            torch.tensor([[-0.1, 0.1]], dtype=torch.float64),
+        ),
+        (spaces.Box(0, np.inf, (1, 2)), torch.tensor([[[-3.0, 1e9]]]), torch.tensor([[[0.0, 1e9]]])),
+    ],
+)
+def test_actions_get_the_environments_numbers_bounds_and_dtypes(space, action, own):
+    got = OwnAction(space)(action)
+
+    assert own.dtype == got.dtype
+    assert torch.equal(own, got)
+    assert all(space.contains(x) for x in got.numpy())
+
+
+def test_parts_of_an_action_may_be_called_as_anything():
+    space = spaces.Dict({"keys": spaces.Discrete(2, start=5), "a.b": spaces.Tuple([spaces.Discrete(2)])})
+
+    got = OwnAction(space)({"keys": torch.tensor([1]), "a.b": {"0": torch.tensor([0])}})
+
+    assert (6, 0) == (int(got["keys"]), int(got["a.b"]["0"]))

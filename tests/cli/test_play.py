@@ -12,7 +12,7 @@ import torch
 import rlcli
 from rlcli.cli import window
 from rlcli.cli.main import main
-from rlcli.cli.overlay import Thought, enlarged, even, with_panel
+from rlcli.cli.overlay import Bar, Chart, Mark, enlarged, even, with_panel
 from rlcli.record.snapshot import read_snapshot, write_snapshot
 from tests.cli.saved_probes import CARTPOLE, DQN, of, train
 
@@ -115,7 +115,12 @@ def test_an_atari_game_is_shown_in_colour_with_the_names_of_its_actions(folder, 
     small = ("env.image_size=36", "model.conv_hidden=8", "env.backend=ale", "n_steps=16", "algo=a2c")
     pong = train(folder / "pong", "env=pong", *small)
     names = []
-    monkeypatch.setattr("rlcli.cli.overlay.with_panel", lambda *args: (names.append(args[2]), with_panel(*args))[1])
+
+    def spy(picture, rows):
+        names.append([row.name for row in rows if isinstance(row, Bar)])
+        return with_panel(picture, rows)
+
+    monkeypatch.setattr("rlcli.cli.overlay.with_panel", spy)
 
     rlcli.play(pong, video=tmp_path / "a.mp4", max_steps=3)
 
@@ -256,16 +261,42 @@ def test_a_request_that_cannot_be_met_is_a_line(words, message, shades, tmp_path
     assert [] == list(tmp_path.iterdir())
 
 
-def test_bars_are_as_long_as_the_scores_and_the_chosen_one_has_its_own_colour():
-    def bars(scores, unit, chosen=1):
-        picture = with_panel(np.zeros((100, 10, 3), np.uint8), [], ["a"] * len(scores), Thought(scores, chosen), unit)
-        rows = [picture[8 + 20 * (i + 1) + 10, 10:] for i in range(len(scores))]
-        return [int(np.isin(row, [(240, 170, 50), (70, 110, 160)]).all(-1)[118:191].sum()) for row in rows], rows
+ORANGE, BLUE = (240, 170, 50), (70, 110, 160)
 
-    assert [1, 37, 73] == bars([-3.0, 0.0, 3.0], "values")[0]
-    assert [19, 55] == bars([0.25, 0.75], "probabilities")[0]
-    assert [1, 1] == bars([2.0, 2.0], "values")[0]
-    assert (240, 170, 50) == tuple(bars([0.0, 1.0], "values")[1][1][120])
+
+def panel(*rows):
+    return with_panel(np.zeros((100, 10, 3), np.uint8), rows)[:, 10:]
+
+
+def columns(line, *colours):
+    """Where a line of the panel has one of the colours."""
+    return [int(x) for x in np.flatnonzero([tuple(pixel) in colours for pixel in line.tolist()])]
+
+
+def test_bars_are_as_long_as_they_should_be_and_the_chosen_one_has_its_own_colour():
+    picture = panel("title", Bar("a", "1", 0.0), Bar("b", "2", 0.5, chosen=True), Bar("c", "3", 7.0), Bar("d", "", 0))
+
+    lines = [picture[8 + 20 * row + 10] for row in (1, 2, 3)]
+    blue, orange = ([columns(line[118:191], colour) for line in lines] for colour in (BLUE, ORANGE))
+    assert [1, 0, 73] == [len(found) for found in blue]
+    assert [0, 37, 0] == [len(found) for found in orange]
+
+
+def test_a_mark_stands_at_its_place_with_its_band_and_at_the_edge_where_it_is_outside():
+    picture = panel(Mark("x", 0.5, (0.25, 0.75)), Mark("y", 9.0), Mark("nothing", float("nan")))
+
+    lines = [picture[8 + 20 * row + 10 - 6] for row in (1, 3, 5)], picture[8 + 20 + 10 + 3]
+    assert [[129, 130, 131], [251, 252, 253], [7, 8, 9]] == [columns(line, ORANGE) for line in lines[0]]
+    band = columns(lines[1], BLUE, ORANGE)
+    assert (69, 191, 123) == (band[0], band[-1], len(band))
+
+
+def test_the_columns_of_a_chart_are_as_high_as_they_should_be():
+    picture = panel(Chart([0.0, 0.5, 1.0, 0.25], "0", "4"))
+
+    places = [8 + 61 * i + 30 for i in range(4)]
+    heights = [len(columns(picture[:68, x], ORANGE)) for x in places]
+    assert [0, 28, 56, 14] == heights
 
 
 def test_pictures_are_enlarged_by_whole_pixels_and_get_even_sides():

@@ -26,8 +26,10 @@ def test_whole_start_takes_model_target_and_moments(tmp_path):
 
     (line,) = start_from(path, new_agent, new_algo, "cpu")
 
-    assert set() == changed(weights(agent.model), new_agent.model) | changed(weights(algo._target), new_algo._target)
-    assert changed(weights(agent.model), new_algo._target) != set()
+    assert set() == changed(weights(agent.model), new_agent.model) | changed(
+        weights(algo.rule.target.module), new_algo.rule.target.module
+    )
+    assert changed(weights(agent.model), new_algo.rule.target.module) != set()
     assert 1 == float(new_algo.optimizer_state_dict()["state"][0]["step"])
     assert line == (
         f"started from {path} (algo=dqn, env=gym, iteration 3, 60 steps): weights and optimizer state; step counters, "
@@ -69,7 +71,7 @@ def test_target_network_that_the_file_lacks_becomes_the_models_copy(tmp_path):
 
     start_from(path, new_agent, new_algo, "cpu")
 
-    assert set() == changed(weights(agent.model), new_algo._target)
+    assert set() == changed(weights(agent.model), new_algo.rule.target.module)
     assert 0 == new_algo.n_updates
 
 
@@ -103,18 +105,18 @@ def test_resume_keys_take_what_matches_and_leave_the_rest_as_it_was(tmp_path, wi
     path = save(tmp_path / "params.pkl", agent, algo, **({} if with_target else {"algo_state_dict": {}}))
     new_agent, new_algo = in_vectors(3)
     with torch.no_grad():
-        for value, network in ((9.0, new_agent.model), (7.0, new_algo._target)):
+        for value, network in ((9.0, new_agent.model), (7.0, new_algo.rule.target.module)):
             for parameter in network.parameters():
                 parameter.fill_(value)
-    fresh, fresh_target = weights(new_agent.model), weights(new_algo._target)
+    fresh, fresh_target = weights(new_agent.model), weights(new_algo.rule.target.module)
     trunk = {"trunk.mlp.0.weight", "trunk.mlp.0.bias"}
 
     lines = start_from(path, new_agent, new_algo, "cpu", keys=["trunk.*"])
 
-    assert trunk == changed(fresh, new_agent.model) == changed(fresh_target, new_algo._target)
-    source = weights(algo._target if with_target else agent.model)
+    assert trunk == changed(fresh, new_agent.model) == changed(fresh_target, new_algo.rule.target.module)
+    source = weights(algo.rule.target.module if with_target else agent.model)
     assert all(torch.equal(weights(agent.model)[name], new_agent.model.state_dict()[name]) for name in trunk)
-    assert all(torch.equal(source[name], new_algo._target.state_dict()[name]) for name in trunk)
+    assert all(torch.equal(source[name], new_algo.rule.target.module.state_dict()[name]) for name in trunk)
     assert {} == new_algo.optimizer_state_dict()["state"]
     assert lines[0].endswith("60 steps): 2 of 4 tensors of the model (resume_keys=['trunk.*'])")
     assert lines[1:] == [
@@ -133,7 +135,7 @@ def test_trunk_goes_from_one_algorithm_to_another(tmp_path):
 
     lines = start_from(path, new_agent, new_algo, "cpu", keys=["trunk.*"])
 
-    for network in (new_agent.model, new_algo._target):
+    for network in (new_agent.model, new_algo.rule.target.module):
         assert torch.equal(agent.model.trunk.mlp[0].weight, network.trunk.mlp[0].weight)
     assert "in the file, but not in this run's network: policy.weight, policy.bias, value.weight, value.bias" in lines
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 import rlcli
-from rlcli.algos.q_learning import QLearning as DQN
+from rlcli.algos.replay_learner import ReplayLearner as DQN
 from tests.sampler_modes import ASYNC, ONE_OF_EACH, config
 from tests.sampler_probes import WeightAgent, make_setup
 from tests.space_probes import CountedConfig
