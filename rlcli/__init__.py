@@ -148,7 +148,7 @@ def play(
         video: The .mp4 to write; None opens a window.
         fps: Pictures per second; None: the environment's.
         scale: Size of a pixel; None: so that a small picture becomes about 480 high.
-        overlay: Whether to show beside the picture what the agent thinks: values, probabilities, mean and deviation, critics.
+        overlay: Whether to show beside the picture what the agent thinks: values, probabilities, critics.
         max_steps: End an episode after this many steps; None: at its end.
 
     Returns:

@@ -10,6 +10,7 @@ import pytest
 import rlcli
 from rlcli.cli import paths
 from rlcli.cli.main import main
+from rlcli.envs.config import GymConfig
 
 ENVS = [
     name
@@ -56,3 +57,24 @@ def test_the_extra_exists():
     project = tomllib.loads((Path(rlcli.__file__).parents[1] / "pyproject.toml").read_text())["project"]
 
     assert any(line.startswith("gymnasium[mujoco]") for line in project["optional-dependencies"]["mujoco"])
+
+
+def test_mujoco_leaves_no_log_file_and_says_only_what_concerns_the_user(tmp_path, monkeypatch, capfd):
+    mujoco = pytest.importorskip("mujoco")
+    monkeypatch.chdir(tmp_path)
+    before = mujoco.get_mju_user_warning()
+    try:
+        GymConfig(id="HalfCheetah-v5").build().close()  # its model file has a deprecated attribute
+        assert capfd.readouterr().err == ""
+
+        model = mujoco.MjModel.from_xml_string(
+            "<mujoco><worldbody><body><freejoint/><geom size='1'/></body></worldbody></mujoco>"
+        )
+        data = mujoco.MjData(model)
+        data.qvel[0] = float("nan")
+        mujoco.mj_step(model, data)
+
+        assert capfd.readouterr().err.startswith("MuJoCo: Nan")
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        mujoco.set_mju_user_warning(before)

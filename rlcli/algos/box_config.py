@@ -84,7 +84,7 @@ def action_problems(algo: str, spec: EnvSpec) -> list[str]:
 
     space = spec.action_space
     if not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
-        return [f"algo: {algo} needs one Box of floats as action, env has {space}; take an algorithm for such actions"]
+        return [f"algo: {algo} needs one Box of floats as action, env has {space}"]
     if not space.is_bounded():
         return [f"algo: {algo} needs bounded actions, env has {space}; give its action_space finite bounds"]
     return []

@@ -74,7 +74,7 @@ def discrete_problems(algo: str, spec: EnvSpec) -> list[str]:
 
     if isinstance(spec.action_space, Discrete):
         return []
-    return [f"algo: {algo} needs one Discrete action, env has {spec.action_space}; take an algorithm for such actions"]
+    return [f"algo: {algo} needs one Discrete action, env has {spec.action_space}"]
 
 
 def build_trunk(context: BuildContext, *, hidden_in_head: bool) -> nn.Module:

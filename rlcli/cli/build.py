@@ -8,12 +8,13 @@ import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlcli.cli import checkpointing
 from rlcli.cli.config import RunConfig, as_dict
 from rlcli.cli.ending import say_how_to_go_on
 from rlcli.cli.going_on import Build, GoingOn, load_newest, note_in_history, tidy_up
+from rlcli.cli.schema import config_class, kinds
 from rlcli.core.duration import seconds
 from rlcli.core.errors import ConfigError
 from rlcli.core.pickling import pickled
@@ -50,7 +51,7 @@ def preflight(config: RunConfig) -> Preflight:
     """
     spec = probe(config.task, config.seed)
     n_envs = config.sampler.batch_B
-    problems = [*_sampler_problems(config), *config.algo.spec_problems(spec), *checkpointing.problems(config, spec)]
+    problems = [*_sampler_problems(config), *_algo_problems(config, spec), *checkpointing.problems(config, spec)]
     notes = [*spec.notes, *config.algo.notes(config.n_steps), *checkpointing.notes(config, spec)]
     if config.replay is not None:
         problems += [f"replay.{line}" for line in config.replay.memory_problems(spec, n_envs)]
@@ -75,6 +76,20 @@ def _sampler_problems(config: RunConfig) -> list[str]:
         except ConfigError as error:
             problems += error.problems
     return problems
+
+
+def _algo_problems(config: RunConfig, spec: EnvSpec) -> list[str]:
+    """Why the algorithm does not go with the environment, and which ones would."""
+    problems: list[str] = config.algo.spec_problems(spec)
+    if not problems:
+        return []
+    fitting = []
+    for kind in kinds("algo"):
+        with contextlib.suppress(TypeError):  # a user's config may have values without a default
+            candidate: Any = config_class("algo", kind)
+            if not candidate().spec_problems(spec):
+                fitting.append(kind)
+    return [f"{line}; {', '.join(fitting) or 'no algorithm'} would do" for line in problems]
 
 
 def run(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from rlcli.core.errors import ConfigError, EnvError, did_you_mean
 from rlcli.core.options import option
 from rlcli.envs.atari_names import load_ale, rom_id
+from rlcli.envs.mujoco_warnings import tell_in_terminal
 
 if TYPE_CHECKING:
     import gymnasium
@@ -215,6 +216,8 @@ class GymConfig:
 
         refuse(self.problems())
         limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
+        if self._of_mujoco():
+            tell_in_terminal()
         try:
             # the checker of gymnasium warns where rlcli's own check of the border raises or explains
             return gymnasium.make(self._name, disable_env_checker=True, **limit, **self.kwargs)
@@ -249,12 +252,13 @@ class GymConfig:
         return ""
 
     def _cure(self, error: Exception) -> str:
+        return "pip install 'rlcli[mujoco]'" if self._of_mujoco() else str(error)
+
+    def _of_mujoco(self) -> bool:
         import gymnasium
 
         spec = gymnasium.registry.get(self._name)
-        if spec is not None and "mujoco" in str(spec.entry_point):
-            return "pip install 'rlcli[mujoco]'"
-        return str(error)
+        return spec is not None and "mujoco" in str(spec.entry_point)
 
 
 def _registered_ids(name: str) -> list[str]:

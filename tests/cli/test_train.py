@@ -377,3 +377,18 @@ def test_who_reads_only_the_beginning_sees_no_traceback(words):
     done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
 
     assert (0, "") == (done.returncode, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("algo", "env", "fitting"),
+    [
+        ("dqn", "pendulum", "a2c, ppo, ddpg, td3, sac, sac_v"),
+        ("td3", "cartpole", "dqn, cat_dqn, rainbow, iqn, r2d1, a2c, ppo"),
+    ],
+)
+def test_who_took_an_algorithm_that_does_not_fit_is_told_which_do(algo, env, fitting, tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        rlcli.train([f"algo={algo}", f"env={env}", f"run_dir={tmp_path}/run"])
+
+    assert f"; {fitting}" in str(caught.value)
+    assert not (tmp_path / "run").exists()
