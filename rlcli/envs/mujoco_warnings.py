@@ -1,12 +1,11 @@
-"""MuJoCo's warnings: to the terminal, without its MUJOCO_LOG.TXT in the current folder, and without one that tells
-nothing to somebody who runs gymnasium's environments."""
+"""MuJoCo's warnings go to the terminal and not into a MUJOCO_LOG.TXT in the current folder."""
 
 from __future__ import annotations
 
 import sys
 
 _OF_GYMNASIUM = ("settotalmass",)
-"""Found in deprecation warnings about gymnasium's own model files, at each environment that is made."""
+"""Found in deprecation warnings about gymnasium's own model files, which its users cannot change."""
 
 
 def tell_in_terminal() -> None:
