@@ -1,35 +1,26 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from rlcli.agents.policy import PolicyAgent
 from rlcli.algos.a2c_config import A2CConfig
-from tests.learning_probes import ConstantConfig, train
+from tests.learning_probes import train
+from tests.policy_probes import Session
 from tests.sampler_probes import WanderConfig
 
 FAST = A2CConfig(discount=0.9, learning_rate=3e-2, gae_lambda=0.95, clip_grad_norm=None)
 
 
-def test_value_of_an_endless_task_cut_by_the_clock_is_ten():
-    agent, *_ = train(ConstantConfig(dies=False), FAST, 150)
-
-    assert agent.model(torch.ones(1, 2))[1].item() == pytest.approx(10.0, abs=0.3)
-
-
-def test_value_of_a_task_that_dies_is_lower():
-    agent, *_ = train(ConstantConfig(dies=True), FAST, 150)
-
-    assert agent.model(torch.ones(1, 2))[1].item() < 8.5
-
-
-def test_loss_equals_a_slow_reference():
-    config = replace(FAST, learning_rate=1e-9, entropy_loss_coeff=0.3)
+@pytest.mark.parametrize("normalized", [False, True])
+def test_loss_equals_a_slow_reference(normalized):
+    config = replace(FAST, learning_rate=1e-9, entropy_loss_coeff=0.3, normalize_advantage=normalized)
     agent, _, _, samples, metrics = train(WanderConfig(), config, 3, batch_T=12, n_envs=3)
     logits, value = agent.model(samples.obs.flatten(0, 1))
     logits, value = logits.view(13, 3, -1).detach(), value.view(13, 3).detach()
 
-    policy, squares, entropies = [], [], []
+    log_probs, found, entropies = [], [], []
     for b in range(3):
         following = 0.0
         for t in reversed(range(12)):
@@ -41,14 +32,35 @@ def test_loss_equals_a_slow_reference():
             ends = bool(samples.terminated[t, b] | samples.truncated[t, b])
             following = delta + (0.0 if ends else 0.9 * 0.95 * following)
             log_p = logits[t, b].log_softmax(-1)
-            policy.append(-log_p[samples.action[t, b]] * following)
-            squares.append(0.5 * following**2)
-            entropies.append(-(log_p.exp() * log_p).sum())
-    mean = [torch.stack([torch.as_tensor(x) for x in xs]).mean().item() for xs in (policy, squares, entropies)]
+            log_probs.append(log_p[samples.action[t, b]].item())
+            found.append(float(following))
+            entropies.append(-(log_p.exp() * log_p).sum().item())
+    advantage, entropy = np.array(found), np.mean(entropies)
+    value_loss = 0.5 * (advantage**2).mean()  # the target is value plus advantage as it was before it was normalised
+    if normalized:
+        advantage = (advantage - advantage.mean()) / advantage.std()
+    policy_loss = -(np.array(log_probs) * advantage).mean()
 
     assert bool((~samples.valid).any())
-    assert metrics["loss"][0] == pytest.approx(mean[0] + 0.5 * mean[1] - 0.3 * mean[2], rel=1e-4, abs=1e-4)
-    assert metrics["entropy"][0] == pytest.approx(mean[2], rel=1e-4)
+    assert metrics["loss"][0] == pytest.approx(policy_loss + 0.5 * value_loss - 0.3 * entropy, rel=1e-4, abs=1e-4)
+    assert metrics["valueLoss"][0] == pytest.approx(value_loss, rel=1e-4)
+    assert metrics["entropy"][0] == pytest.approx(entropy, rel=1e-4)
+
+
+def test_scaled_rewards_reach_the_targets():
+    scaled, plain = (
+        Session(WanderConfig(), replace(FAST, normalize_reward=scales), batch_T=12, n_envs=3)
+        for scales in (True, False)
+    )
+    (got,), (same,) = scaled.collected(1), plain.collected(1)
+    metrics = scaled.algo.update(got.samples, step=36)
+    deviation = scaled.algo._scale.variance**0.5
+    same.samples.reward.div_(deviation)
+
+    expected = plain.algo.update(same.samples, step=36)
+
+    assert deviation != pytest.approx(1.0, rel=0.05)
+    assert metrics["valueLoss"][0] == pytest.approx(expected["valueLoss"][0], rel=1e-4)
 
 
 def test_samples_consumed_are_the_valid_ones():

@@ -16,7 +16,7 @@ from rlcli.core.spec import EnvSpec
 from rlcli.envs.config import GymConfig
 from rlcli.envs.probe import probe
 from tests.algos import box_references as ref
-from tests.box_probes import BanditEnv, ConstantEnv, EnvConfig, RoamEnv, build, train
+from tests.box_probes import EnvConfig, RoamEnv, build, train
 
 QUICK = {"discount": 0.9, "batch_size": 32, "replay_ratio": 32.0, "min_steps_learn": 40, "random_steps": 400}
 RATES = {"actor_learning_rate": 3e-3, "critic_learning_rate": 1e-2, "tau": 0.05}
@@ -308,55 +308,6 @@ def test_declared_metrics_are_those_that_come(config):
 
     assert set(algo.metrics) == set(metrics)
     assert all(len(values) and np.isfinite(values).all() for values in metrics.values())
-
-
-# exact problems
-
-
-@EVERY
-def test_value_of_an_endless_task_cut_by_the_clock_is_ten(config):
-    # reward 1 for ever at discount 0.9; the entropy's part is 0.01 * 0.69 * 9; a truncation taken for a death: 6.9
-    q = constant_value(config, dies=False)
-
-    assert q == pytest.approx(10.0, abs=0.3)
-
-
-@pytest.mark.parametrize("name", ["ddpg", "sac"])
-def test_value_of_a_task_that_dies_after_twenty_steps_is_lower(name):
-    # the observation does not tell the time: q = 1 + 0.9 (1 - 1 / 20) q
-    assert constant_value(ALGOS[name], dies=True) == pytest.approx(6.9, abs=0.7)
-
-
-@pytest.mark.parametrize("name", ["sac", "sac_v"])
-def test_entropy_counts_in_the_value_by_alpha(name):
-    # nothing to gain but entropy: at most log 2 for a box of width 2, so q = 1 + 0.9 (q + log 2), 16.2; without the
-    # tanh correction the entropy would go to its bound
-    changes = {"fixed_alpha": 1.0} if name == "sac" else {"alpha": 1.0, "policy_regularization": 0.0}
-
-    q = constant_value(replace(ALGOS[name], **changes), dies=False)
-
-    assert q == pytest.approx(16.2, abs=0.5)
-
-
-def constant_value(config, dies):
-    config = replace(config, critic_learning_rate=1e-2, tau=0.2, replay_ratio=16.0, random_steps=10**6)
-    if isinstance(config, SACVConfig):
-        config = replace(config, value_learning_rate=2e-2)
-    algo = train(EnvConfig(ConstantEnv, (dies,)), config, 40).algo
-    with torch.no_grad():
-        q = algo.rule.critic(torch.ones(1, 2), torch.zeros(1, 1))
-    return (q[0] if isinstance(q, tuple) else q).item()
-
-
-@pytest.mark.parametrize(("name", "best"), [("ddpg", 2.2), ("td3", 0.3), ("sac", 2.2), ("sac_v", 0.3)])
-def test_best_action_of_a_continuous_bandit_is_found_within_1200_steps(name, best):
-    # the box is [-1, 3]: 2.2 is out of reach without scaling
-    config = replace(ALGOS[name], random_steps=300, actor_learning_rate=1e-3, critic_learning_rate=3e-3)
-    agent, *_ = train(EnvConfig(BanditEnv, (best,)), config, 60, hidden=(32, 32))
-
-    action = agent.act(torch.ones(1, 1), None, torch.full((1, 1), 0.5), env_ids=[0], step=10**6, explore=False).action
-
-    assert action.item() == pytest.approx(best, abs=0.15)
 
 
 # refused by name

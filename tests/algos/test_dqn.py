@@ -16,27 +16,6 @@ FAST = DQNConfig(
 )
 
 
-@pytest.mark.parametrize("n_step", [1, 3])
-def test_value_of_an_endless_task_cut_by_the_clock_is_ten(n_step):
-    # reward 1 for ever at discount 0.9: 1 / (1 - 0.9) = 10; a truncation taken for a death settles near 6.9
-    agent, *_ = train(ConstantConfig(dies=False), replace(FAST, n_step_return=n_step), 60)
-
-    q = agent.model(torch.ones(1, 2)).max().item()
-
-    assert q == pytest.approx(10.0, abs=0.3)
-
-
-def test_value_of_a_task_that_dies_after_twenty_steps_is_lower():
-    # the observation does not tell the time, so q = 1 + 0.9 (1 - 1 / 20) q at the fixed point: 6.9
-    # (squared error: Huber's would follow the median of the targets)
-    config = replace(FAST, delta_clip=None, learning_rate=1e-2, batch_size=256, replay_ratio=256)
-    agent, *_ = train(ConstantConfig(dies=True), config, 60)
-
-    q = agent.model(torch.ones(1, 2)).max().item()
-
-    assert q == pytest.approx(6.9, abs=0.5)
-
-
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_loss_equals_a_slow_reference(double, n_step):

@@ -1,4 +1,4 @@
-"""What optimizers take from a file, and leave in it."""
+"""How long an optimizer's steps are; what it takes from a file, and leaves in it."""
 
 import copy
 from types import SimpleNamespace
@@ -19,6 +19,22 @@ def stepped(n):
     for _ in range(n):
         optimizer.step(module(torch.ones(1, 2)).sum(), 0)
     return module, optimizer
+
+
+@pytest.mark.parametrize(
+    ("schedule", "step", "moved"),
+    [("constant", 0, 0.1), ("constant", 900, 0.1), ("linear", 0, 0.1), ("linear", 250, 0.075), ("linear", 1000, 0.0)],
+)
+def test_a_gradient_step_is_as_long_as_the_learning_rate_of_its_env_step(schedule, step, moved):
+    module = torch.nn.Linear(1, 1, bias=False)
+    settings = SimpleNamespace(**{**vars(SETTINGS), "learning_rate_schedule": schedule, "adam_eps": 1e-12})
+    optimizer = Optimizer(module, settings, n_steps=1000)
+    before = module.weight.item()
+
+    optimizer.step(module(torch.ones(1, 1)).sum(), step)  # Adam's first step is as long as the learning rate
+
+    assert moved == pytest.approx(before - module.weight.item(), abs=1e-6)
+    assert moved == pytest.approx(optimizer.learning_rate(step), abs=1e-9)
 
 
 def test_learning_on_leaves_the_state_that_was_loaded_as_it_was():

@@ -12,7 +12,7 @@ from rlcli.losses.policy import approximate_kl
 from rlcli.losses.reduce import masked_mean
 from tests.algos.test_lost_rows import CUTS, stream, weights
 from tests.algos.test_rollout import LivesConfig
-from tests.learning_probes import ConstantConfig, build, train
+from tests.learning_probes import ConstantConfig, build
 from tests.policy_probes import SMALL, Session
 from tests.sampler_probes import WanderConfig
 
@@ -22,18 +22,6 @@ ONE_STEP = replace(FAST, epochs=1, minibatches=1, learning_rate=1e-9)
 
 def value_of_constant(agent):
     return agent.model(torch.ones(1, 2))[1].item()
-
-
-def test_value_of_an_endless_task_cut_by_the_clock_is_ten():
-    agent, *_ = train(ConstantConfig(dies=False), FAST, 60)
-
-    assert value_of_constant(agent) == pytest.approx(10.0, abs=0.3)
-
-
-def test_value_of_a_task_that_dies_is_lower():
-    agent, *_ = train(ConstantConfig(dies=True), FAST, 60)
-
-    assert value_of_constant(agent) < 8.5
 
 
 # one batch against a slow reference

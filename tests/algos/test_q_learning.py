@@ -18,7 +18,7 @@ from rlcli.envs.config import GymConfig
 from rlcli.envs.probe import probe
 from rlcli.replay.config import PrioritizedReplayConfig
 from rlcli.replay.replay import ReplayBatch
-from tests.learning_probes import ConstantConfig, build, train
+from tests.learning_probes import build, train
 from tests.sampler_probes import WanderConfig
 
 FAST: dict[str, Any] = {
@@ -59,40 +59,6 @@ def again(algo, call):
     result = call()
     algo._draws.load_state(state)
     return result
-
-
-# known values
-
-
-@DISTRIBUTIONAL
-def test_value_of_an_endless_task_cut_by_the_clock_is_ten(config):
-    # reward 1 for ever at discount 0.9: 1 / (1 - 0.9) = 10
-    agent, *_ = train(ConstantConfig(dies=False), config, 30)
-
-    assert agent.model(torch.ones(1, 2)).max().item() == pytest.approx(10.0, abs=0.4)
-
-
-# the observation does not tell the time, so q = 1 + 0.9 (1 - 1 / 20) q at the fixed point: 6.9
-
-
-def test_value_of_a_task_that_dies_after_twenty_steps_is_lower():
-    agent, *_ = train(ConstantConfig(dies=True), replace(C51, batch_size=128, replay_ratio=64), 60)
-
-    assert agent.model(torch.ones(1, 2)).max().item() == pytest.approx(6.9, abs=0.6)
-
-
-def test_quantile_value_of_a_task_that_dies_is_that_of_hubers_quantiles():
-    # for kappa = 1 the quantiles of the fixed point have mean 6.46, not 6.9: see docs/algos/iqn.md
-    config = replace(IQN, batch_size=128, replay_ratio=64, learning_rate=3e-3)
-    agent, *_ = train(ConstantConfig(dies=True), replace(config, n_tau=32, n_tau_target=32, n_tau_act=32), 50)
-
-    assert agent.model(torch.ones(1, 2)).max().item() == pytest.approx(6.46, abs=0.4)
-
-
-def test_return_beyond_the_atoms_is_learned_as_the_last_atom():
-    agent, *_ = train(ConstantConfig(dies=False), replace(C51, v_max=5), 20)
-
-    assert agent.model(torch.ones(1, 2)).max().item() == pytest.approx(5.0, abs=0.1)
 
 
 # targets, slowly
@@ -241,6 +207,20 @@ def test_prioritized_replay_draws_by_the_priorities_that_learning_gave(config):
     assert algo.n_updates > 10
     assert float(drawn.weight.min()) < 0.5  # not all alike any more
     assert 1.0 == float(drawn.weight.max())
+
+
+@EACH
+def test_a_prioritized_replay_hears_the_env_steps_so_far_at_each_gradient_step(config, monkeypatch):
+    config = replace(config, min_steps_learn=0, replay_ratio=8)
+    _, algo = build(WanderConfig(), config, replay=PrioritizedReplayConfig(size=2_000))
+    source = train(WanderConfig(), replace(DQN, min_steps_learn=10**6), 1, batch_T=60)
+    steps, sample = [], algo.replay.sample
+    monkeypatch.setattr(algo.replay, "sample", lambda n, step: (steps.append(step), sample(n, step))[1])
+
+    algo.update(source.samples, step=5_000)
+
+    assert {5_000} == set(steps)
+    assert algo.n_updates == len(steps) > 10
 
 
 # noise

@@ -1,39 +1,33 @@
 """R2D1's learner against a slow reference, and its agent against the learner."""
 
-import contextlib
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from rlcli.algos.r2d1_config import R2D1Config
 from rlcli.core.errors import ConfigError
 from rlcli.core.tree import map_tree
-from rlcli.envs.previous import with_previous
-from rlcli.replay.config import SequenceReplayConfig, UniformReplayConfig
+from rlcli.replay.config import UniformReplayConfig
 from rlcli.replay.sequences import SequenceBatch
-from rlcli.samplers.config import SerialConfig
+from tests.algos.r2d1_probes import (
+    BURN_IN,
+    LSTM,
+    R2D1,
+    REPLAY,
+    TRAIN,
+    N,
+    apart,
+    h,
+    h_inverse,
+    learner,
+    running,
+)
 from tests.algos.test_rollout import LivesConfig
 from tests.learning_probes import ConstantConfig, build
 from tests.policy_probes import SMALL, CueConfig
-from tests.sampler_modes import copy_of
-from tests.sampler_probes import WanderConfig, make_setup
+from tests.sampler_probes import WanderConfig
 
-LSTM = replace(SMALL, recurrent="lstm")
-BURN_IN, TRAIN, N = 3, 4, 2
-REPLAY = SequenceReplayConfig(size=4_000, burn_in_T=BURN_IN, train_T=TRAIN, state_interval=2)
-R2D1 = R2D1Config(
-    discount=0.9,
-    learning_rate=1e-2,
-    batch_size=8,
-    replay_ratio=4,
-    min_steps_learn=0,
-    target_update_interval=10,
-    n_step_return=N,
-    head_hidden=[16],
-)
 NEVER = replace(R2D1, min_steps_learn=10**9)
 # . a step, T terminated, U truncated, B both, _ filler; burn-in | trained | bootstrap
 WORDS = [
@@ -50,30 +44,6 @@ WORDS = [
     "___|___.|U_",
     "..T|....|..",
 ]
-
-
-def sensitive(agent):
-    """Let values hang on the state, which new ones hardly do."""
-    for parameter in agent.model.parameters():
-        parameter.data.mul_(3)
-    return agent
-
-
-def learner(config=R2D1, env=None, model=LSTM, replay_config=REPLAY, n_envs=4):
-    """(agent, algo) whose online and target network differ."""
-    env = with_previous(ConstantConfig(False) if env is None else env, model)
-    agent, algo = build(env, config, n_envs, model=model, replay=replay_config)
-    sensitive(agent)
-    algo.rule.target.module.load_state_dict(agent.model.state_dict())
-    return agent, algo
-
-
-def apart(algo):
-    """The same with a target network that is not the online one."""
-    random = torch.Generator().manual_seed(7)
-    for parameter in algo.rule.target.module.parameters():
-        parameter.add_(torch.randn(parameter.shape, generator=random) * 0.3)
-    return algo
 
 
 def batch_of(words, seed=0):
@@ -110,19 +80,6 @@ def slow_values(network, batch, i):
         q, state = network.unroll(obs, state)
         values.append(q[0, 0])
     return torch.stack(values).tolist()
-
-
-def h(x, eps):
-    return x if eps is None else math.copysign(math.sqrt(abs(x) + 1) - 1, x) + eps * x
-
-
-def h_inverse(y, eps):
-    """By bisection."""
-    low, high = -1e6, 1e6
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if h(middle, eps) < y else (low, middle)
-    return low
 
 
 @torch.no_grad()
@@ -293,28 +250,6 @@ def test_target_is_copied_every_so_many_gradient_steps():
 # ---- with a sampler
 
 
-@contextlib.contextmanager
-def running(config, env=None, batch_T=5, model=LSTM, n_envs=4, reset="mid_batch", replay_config=REPLAY):
-    """(algo, collect); collect(n) takes n batches, learns from each and gives copies of them."""
-    env = WanderConfig() if env is None else env
-    agent, algo = learner(config, env, model, replay_config, n_envs)
-    setup = make_setup(with_previous(env, model), agent)
-    step = 0
-    with contextlib.closing(SerialConfig(batch_T, n_envs, reset=reset).build(setup)) as sampler:
-
-        def collect(n):
-            nonlocal step
-            kept = []
-            for _ in range(n):
-                got = sampler.collect(step)
-                step += got.n_steps
-                kept.append(copy_of(got.samples))
-                algo.update(got.samples, step=step)
-            return kept
-
-        yield algo, collect
-
-
 @pytest.mark.parametrize("reset", ["mid_batch", "between_batches"])
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 @pytest.mark.parametrize("interval", [1, 2, 7])
@@ -372,6 +307,18 @@ def test_only_a_prioritized_replay_is_given_first_priorities(prioritized, gives)
             assert gives != np.isnan(stored).all()
 
 
+def test_the_replay_hears_the_env_steps_so_far_at_each_gradient_step(monkeypatch):
+    steps, n_valid = [], 0
+    with running(R2D1, batch_T=20) as (algo, collect):
+        sample = algo.replay.sample
+        monkeypatch.setattr(algo.replay, "sample", lambda n, step: (steps.append(step), sample(n, step))[1])
+        for _ in range(3):
+            (samples,) = collect(1)
+            n_valid += int(samples.valid.sum())
+            assert n_valid == steps[-1]
+    assert len(set(steps)) == 3
+
+
 def test_replay_ratio_counts_trained_rows_alone():
     with running(replace(R2D1, replay_ratio=2), batch_T=20) as (algo, collect):
         n_valid = sum(int(samples.valid.sum()) for samples in collect(4))
@@ -386,16 +333,6 @@ def test_every_kind_of_sequence_replay_can_be_learned_from(interval, prioritized
         collect(8)
     assert algo.n_updates > 5
     assert all(torch.isfinite(p).all() for p in algo.rule.model.parameters())
-
-
-# value of the endless task: 1 / (1 - 0.9) = 10
-def test_value_of_a_task_that_only_the_clock_ends_is_ten_on_the_squashed_scale():
-    config = replace(R2D1, tau=0.3, target_update_interval=2, replay_ratio=8, n_step_return=4)
-    with running(config, ConstantConfig(False), batch_T=10) as (algo, collect):
-        collect(30)
-        batch = algo.replay.sample(64, 0)
-    judged = algo.rule.judge(batch)
-    assert pytest.approx(h(10, 1e-3), abs=0.15) == judged.target[judged.valid].mean().item()
 
 
 # ---- what does not fit

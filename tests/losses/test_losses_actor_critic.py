@@ -125,7 +125,17 @@ def test_gradients_flow_into_what_is_trained_and_into_nothing_else():
 
 
 def test_a_batch_of_one(assert_table):
-    assert_table([8.38], soft_target(R[:1], DISCOUNT[:1], Q1[:1], Q2[:1], LOG_PROB[:1], ALPHA))
+    r, discount, q1, q2, log_prob = (x[:1] for x in (R, DISCOUNT, Q1, Q2, LOG_PROB))
+
+    assert_table([10.0], bootstrap_target(r, discount, q1))  # 1 + 0.9 * 10
+    assert_table([8.2], clipped_double_target(r, discount, q1, q2))  # 1 + 0.9 * 8
+    assert_table([8.2], soft_value(q1, q2, log_prob, ALPHA))  # 8 + 0.2
+    assert_table([8.38], soft_target(r, discount, q1, q2, log_prob, ALPHA))  # 1 + 0.9 * 8.2
+    assert_table([2.0], squared_error(q1, q2))  # 2^2 / 2
+    assert_table([-10.0], deterministic_policy_loss(q1))
+    assert_table([-8.2], soft_policy_loss(log_prob, q1, q2, ALPHA))  # -0.2 - 8
+    # 1.5 times -1 - 2
+    assert_table([-4.5], temperature_loss(torch.tensor(-1.5, dtype=torch.float64), log_prob, -2.0))
 
 
 @pytest.mark.parametrize(

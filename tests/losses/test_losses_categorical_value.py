@@ -89,6 +89,14 @@ def test_cross_entropy_is_that_of_the_taken_action(assert_table):
     assert_table([1.5 * LN2, 3 * LN2], cross_entropy(LOGITS, ACTION, M))
 
 
+def test_cross_entropy_and_entropy_of_one_transition(assert_table):
+    # ln 8;  1/4 ln 4 + 3/4 ln (4/3)
+    m = f64([0.25, 0, 0.75])
+
+    assert_table([3 * LN2], cross_entropy(LOGITS[1:], ACTION[1:], M[1:]))
+    assert_table([0.25 * math.log(4) + 0.75 * math.log(4 / 3)], entropy_of(m))
+
+
 def test_cross_entropy_sends_its_gradient_through_the_taken_actions_logits_alone():
     logits, m = LOGITS.clone().requires_grad_(), M.clone().requires_grad_()
 

@@ -31,6 +31,15 @@ def test_td_error_is_target_less_the_taken_actions_value(assert_table):
     assert_table([2.0, -4.0, -199.0], td_error(Q_TARGET, torch.tensor([1, 0, 1]), f64(10, 0, 1)))
 
 
+def test_a_batch_of_one(assert_table):
+    # 2 + 0.25 * 4 = 3;  online picks 1: 2 + 0.25 * -4 = 1;  0 - 4 = -4
+    r, discount, q, online = R[1:2], DISCOUNT[1:2], Q_TARGET[1:2], Q_ONLINE[1:2]
+
+    assert_table([3.0], q_target(r, discount, q))
+    assert_table([1.0], double_q_target(r, discount, q, online))
+    assert_table([-4.0], td_error(q, torch.tensor([0]), f64(0)))
+
+
 def test_td_error_sends_its_gradient_through_the_taken_action_alone():
     q, target = Q_TARGET.clone().requires_grad_(), f64(10, 0, 1).requires_grad_()
 

@@ -24,27 +24,24 @@ def flags(letters, which):
 def target(word, reward, value, discount=0.5, n=2, eps=0.0):
     """One environment; a word has . a step, T terminated, U truncated, B both, _ filler."""
     stream = (flags(word, "TB"), flags(word, "UB"), flags(word, ".TUB"))
-    return rescaled_n_step_target(column(*reward), column(*value), *stream, discount, n, eps)[:, 0].tolist()
+    return rescaled_n_step_target(column(*reward), column(*value), *stream, discount, n, eps)[:, 0]
 
 
 # sqrt(3 + 1) - 1 = 1, sqrt(99 + 1) - 1 = 9, sqrt(0.21 + 1) - 1 = 0.1
 @pytest.mark.parametrize(
     ("x", "eps", "y"),
     [
-        (3, 0, 1),
-        (-3, 0, -1),
-        (0, 0, 0),
-        (99, 0, 9),
-        (3, 0.1, 1.3),
-        (-99, 0.01, -9.99),
-        (0.21, 1e-3, 0.10021),
-        (0, 1, 0),
+        ([3, -3, 0, 99], 0, [1, -1, 0, 9]),
+        ([3], 0.1, [1.3]),
+        ([-99], 0.01, [-9.99]),
+        ([0.21, 0], 1e-3, [0.10021, 0]),
+        ([0, 3], 1, [0, 4]),
     ],
 )
-def test_the_scale_and_its_inverse_are_the_table_worked_out_by_hand(x, eps, y):
-    x, y = column(x), column(y)
-    torch.testing.assert_close(y, rescale(x, eps), rtol=1e-14, atol=1e-15)
-    torch.testing.assert_close(x, unscale(y, eps), rtol=1e-13, atol=1e-15)
+def test_the_scale_and_its_inverse_are_the_table_worked_out_by_hand(assert_table, x, eps, y):
+    x, y = column(*x), column(*y)
+    assert_table(y, rescale(x, eps))
+    assert_table(x, unscale(y, eps))
 
 
 @given(st.floats(-1e9, 1e9), st.sampled_from([0.0, 1e-6, 1e-3, 0.1, 1.0]))
@@ -87,22 +84,21 @@ def test_the_scale_rises_and_its_slope_at_0_is_a_half_and_eps(eps):
     ],
     ids=["runs_on", "terminated", "truncated", "both", "filler_then_new", "lost_life", "cut", "n_exceeds_T"],
 )
-def test_targets_are_the_table_worked_out_by_hand(word, reward, value, returns):
+def test_targets_are_the_table_worked_out_by_hand(assert_table, word, reward, value, returns):
     expected = [math.copysign(math.sqrt(abs(g) + 1) - 1, g) if g else 0.0 for g in returns]
-    assert [pytest.approx(y, rel=1e-12) for y in expected] == target(word, reward, value)
+    assert_table(expected, target(word, reward, value))
 
 
-def test_windows_have_n_rewards():
-    def returns(n):
-        return target("....", [1, 1, 1, 1], [0, 0, 0, 0, 1], discount=1.0, n=n, eps=None)
-
-    assert [[1, 1, 1, 2], [2, 2, 3, 2], [3, 4, 3, 2], [5, 4, 3, 2]] == [returns(n) for n in (1, 2, 3, 4)]
-    assert returns(4) == returns(9)
+@pytest.mark.parametrize(
+    ("n", "returns"), [(1, [1, 1, 1, 2]), (2, [2, 2, 3, 2]), (3, [3, 4, 3, 2]), (4, [5, 4, 3, 2]), (9, [5, 4, 3, 2])]
+)
+def test_windows_have_n_rewards(assert_table, n, returns):
+    assert_table(returns, target("....", [1, 1, 1, 1], [0, 0, 0, 0, 1], discount=1.0, n=n, eps=None))
 
 
 def test_what_needs_an_unknown_value_is_unknown():
     found = target(".T_...", [1] * 6, [0, 0, 0, 0, 0, 0, math.nan])
-    assert [False, False, False, False, True, True] == [math.isnan(y) for y in found]
+    assert [False, False, False, False, True, True] == found.isnan().tolist()
 
 
 def test_gradient_does_not_flow_through_targets():

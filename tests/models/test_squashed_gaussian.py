@@ -1,4 +1,4 @@
-"""The squashed Gaussian against integrals and derivatives taken numerically."""
+"""The squashed Gaussian against numbers worked out by hand, and integrals and derivatives taken numerically."""
 
 import math
 
@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from rlcli.models.squashed_gaussian import log_prob, normals, sample
+from tests.tables import assert_table
 
 CASES = [(0.0, 0.0), (0.7, -1.0), (-1.5, 0.5), (3.0, -2.0)]
 """Mean and log deviation."""
@@ -14,6 +15,37 @@ CASES = [(0.0, 0.0), (0.7, -1.0), (-1.5, 0.5), (3.0, -2.0)]
 
 def column(value):
     return torch.tensor([[value]], dtype=torch.float64)
+
+
+def f64(*rows):
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+# tanh(ln(3) / 2) = 1/2 with the slope 1 - 1/4 = 3/4; tanh(ln(9) / 2) = 8/10 with the slope 1 - 0.64 = 0.36
+A, B = math.log(3) / 2, math.log(9) / 2
+
+
+def test_log_prob_is_the_table_worked_out_by_hand():
+    # z 0, deviation 1, slope 1: -ln sqrt(2 pi);  z 0, deviation 2, slope 3/4: that less ln 2 and ln 0.75;
+    # z 1, deviation B, slope 0.36: that less 1/2, ln B and ln 0.36
+    mean, log_std, u = f64([0.0], [A], [0.0]), f64([0.0], [math.log(2)], [math.log(B)]), f64([0.0], [A], [B])
+    second, third = -HALF_LOG_2PI - math.log(1.5), -HALF_LOG_2PI - 0.5 - math.log(B) - math.log(0.36)
+
+    assert_table([-HALF_LOG_2PI, second, third], log_prob(mean, log_std, u))
+    # of one action of two dimensions
+    assert_table([second + third], log_prob(mean[1:].T, log_std[1:].T, u[1:].T))
+
+
+def test_a_sample_is_the_table_worked_out_by_hand():
+    # u = 0 + A * 1 and 2 B - B * 1: actions 1/2 and 8/10
+    mean, log_std, z = f64([0.0, 2 * B]), f64([math.log(A), math.log(B)]), f64([1.0, -1.0])
+
+    action, log_density = sample(mean, log_std, z)
+
+    assert_table([[0.5, 0.8]], action)
+    gaussians = -2 * HALF_LOG_2PI - 1 - math.log(A) - math.log(B)
+    assert_table([gaussians - math.log(0.75) - math.log(0.36)], log_density)
 
 
 def density(mean, log_std, a):

@@ -13,6 +13,7 @@ from rlcli.core.options import range_problems
 from rlcli.replay.config import PrioritizedReplayConfig, UniformReplayConfig
 from rlcli.replay.prioritized import strata
 from tests.replay.test_replay_streams import words
+from tests.tables import assert_table
 
 EPS = 2.0**-20
 
@@ -75,7 +76,8 @@ def tree_of(replay):
 
 
 def test_strata_are_equal_parts_with_one_number_each():
-    assert [0.125, 0.25, 0.5, 0.9375] == strata(np.array([0.5, 0.0, 0.0, 0.75])).tolist()
+    assert_table([0.125, 0.25, 0.5, 0.9375], strata(np.array([0.5, 0.0, 0.0, 0.75])))
+    assert_table([0.75], strata(np.array([0.75])))
 
 
 def test_given_uniforms_draw_the_rows_worked_out_by_hand(four_steps):
@@ -143,7 +145,7 @@ def test_weights_are_the_table_worked_out_by_hand(four_steps, beta, table):
     batch = replay.sample(64)
 
     assert set(batch.row.tolist()) == {0, 1, 2, 3}
-    assert batch.weight.tolist() == pytest.approx([table[row] for row in batch.row.tolist()])
+    assert_table([table[row] for row in batch.row.tolist()], batch.weight.double(), rtol=1e-6)
     assert batch.weight.dtype == torch.float32
 
 
@@ -154,7 +156,7 @@ def test_weights_are_divided_by_the_largest_of_the_batch_not_of_the_replay(four_
     batch = replay.sample(2)
 
     assert [1, 2] == batch.row.tolist()
-    assert [1, 0.5] == batch.weight.tolist()
+    assert_table([1, 0.5], batch.weight.double())
 
 
 @pytest.mark.parametrize(
@@ -172,7 +174,7 @@ def test_beta_moves_with_the_env_steps(four_steps, settings, step, beta):
     replay = four_steps([1, 16, 1, 1], alpha=0.5, **settings)
     batch = replay.sample(32, step)
 
-    assert batch.weight[batch.row == 1].unique().tolist() == pytest.approx([0.25**beta])
+    assert_table([0.25**beta], batch.weight[batch.row == 1].unique().double(), rtol=1e-6)
 
 
 def test_uniform_replay_has_weights_of_one_and_takes_no_notice_of_priorities(make_stream, make_replay):

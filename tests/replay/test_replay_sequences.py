@@ -15,6 +15,7 @@ from rlcli.replay.config import SequenceReplayConfig, UniformReplayConfig
 from rlcli.replay.sequences import mixed_priority
 from tests.replay.conftest import FILLERS, INITIAL, action, reward, state
 from tests.replay.test_replay_streams import words
+from tests.tables import assert_table
 
 EPS = 2.0**-20
 
@@ -221,10 +222,11 @@ def test_priority_of_a_sequence_is_the_table_worked_out_by_hand():
 
     # 0.9 * 3 + 0.1 * 2;  all the same;  the one that is known;  none
     got = mixed_priority(error, known, 0.9)
-    assert [2.9, 4.0, 2.0] == pytest.approx(got[:3].tolist())
+    assert_table([2.9, 4.0, 2.0], got[:3])
     assert got[3].isnan()
-    assert [2.0, 4.0, 2.0] == pytest.approx(mixed_priority(error, known, 0.0)[:3].tolist())
-    assert [3.0, 4.0, 2.0] == pytest.approx(mixed_priority(error, known, 1.0)[:3].tolist())
+    assert_table([2.0, 4.0, 2.0], mixed_priority(error, known, 0.0)[:3])
+    assert_table([3.0, 4.0, 2.0], mixed_priority(error, known, 1.0)[:3])
+    assert_table([2.9], mixed_priority(error[:, :1], known[:, :1], 0.9))
 
 
 def said_of(stream, start, stop, errors):

@@ -12,6 +12,33 @@ from hypothesis import strategies as st
 
 from rlcli.core.spec import EnvSpec
 from rlcli.replay.config import SequenceReplayConfig
+from rlcli.replay.views import n_step_window
+from tests.tables import assert_table
+
+NAN = np.nan
+
+
+@pytest.mark.parametrize(
+    ("word", "reward", "return_", "discount", "n_used"),
+    [
+        ("...", [1, 2, 4], 1 + 1 + 1, 0.125, 3),
+        (".T.", [1, 2, NAN], 1 + 1, 0.0, 2),
+        (".U.", [1, 2, NAN], 1 + 1, 0.25, 2),
+        (".B.", [1, 2, NAN], 1 + 1, 0.0, 2),
+        ("U.T", [1, NAN, NAN], 1, 0.5, 1),  # what lies behind the first end changes nothing
+        ("T.U", [1, NAN, NAN], 1, 0.0, 1),
+        ("..T", [1, 2, 4], 1 + 1 + 1, 0.0, 3),
+        (".", [7], 7, 0.5, 1),
+    ],
+)
+def test_a_window_is_the_table_worked_out_by_hand(word, reward, return_, discount, n_used):
+    terminated, truncated = (np.array([[letter in which for letter in word]]) for which in ("TB", "UB"))
+
+    window = n_step_window(np.array([reward], np.float64), terminated, truncated, 0.5)
+
+    assert_table([[return_, discount]], np.stack([window.return_, window.discount], axis=1))
+    assert [n_used] == window.n_used.tolist()
+
 
 # 12 rows; the game ends at 4 (terminated) and 9 (truncated), with the filler rows 5 and 10 behind them
 TWELVE = "....T_...U_."

@@ -6,12 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcli.replay.sum_tree import SumTree
+from tests.tables import assert_table
 
 
 def tree_of(values):
     tree = SumTree(len(values))
     tree.set(np.arange(len(values)), np.array(values, float))
     return tree
+
+
+def assert_levels(expected, tree):
+    for level, values in zip(expected, tree._levels, strict=True):
+        assert_table(level, values)
 
 
 def find(tree, *targets):
@@ -25,7 +31,7 @@ def test_nodes_are_the_sums_worked_out_by_hand():
     #  3 0  1 4   0 5
     tree = tree_of([3, 0, 1, 4, 0, 5])
 
-    assert [[3, 0, 1, 4, 0, 5], [3, 5, 5, 0], [8, 5], [13]] == [level.tolist() for level in tree._levels]
+    assert_levels([[3, 0, 1, 4, 0, 5], [3, 5, 5, 0], [8, 5], [13]], tree)
     assert tree.total == 13
 
 
@@ -40,14 +46,14 @@ def test_new_values_replace_the_old_ones_all_the_way_up():
     tree = tree_of([3, 0, 1, 4, 0, 5])
     tree.set(np.array([3, 1]), np.array([0.5, 2.0]))
 
-    assert [[3, 2, 1, 0.5, 0, 5], [5, 1.5, 5, 0], [6.5, 5], [11.5]] == [level.tolist() for level in tree._levels]
+    assert_levels([[3, 2, 1, 0.5, 0, 5], [5, 1.5, 5, 0], [6.5, 5], [11.5]], tree)
 
 
 def test_of_a_place_that_comes_twice_the_last_value_counts():
     tree = tree_of([1, 1, 1])
     tree.set(np.array([1, 2, 1]), np.array([5.0, 3.0, 7.0]))
 
-    assert [1, 7, 3] == tree.leaves().tolist()
+    assert_table([1, 7, 3], tree.leaves())
     assert tree.total == 11
 
 
