@@ -139,7 +139,7 @@ def test_kill_of_the_sampler_s_process_is_told_and_takes_its_workers_along(mode)
     error = failure_of(mode, FaultConfig(), kill_and_collect)
 
     assert ("sampler process", 0) == (error.name, error.rank)
-    assert "died by signal 9, SIGKILL (often: out of memory), at step" == error.reason
+    assert error.reason.startswith("died by signal 9, SIGKILL (often: out of memory), at ")  # a step, or a reset
 
 
 @pytest.mark.parametrize("mode", ["cpu", "gpu", "async-serial", "async-gpu"])
