@@ -10,7 +10,16 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-SMALL = ["n_steps=120", "log_interval_steps=60", "replay.size=6_000", "eval.n_episodes=1", "eval.max_steps=200"]
+SMALL = [
+    "n_steps=120",
+    "log_interval_steps=60",
+    "replay.size=6_000",
+    "eval.n_envs=1",
+    "eval.n_episodes=1",
+    "eval.max_steps=200",
+    "sampler.max_decorrelation_steps=0",
+    "torch_threads=1",  # two tests at a time on two cores
+]
 
 
 def commands():

@@ -82,7 +82,7 @@ def make_and_close(mode, setup, start_method):
 @pytest.mark.parametrize(
     ("mode", "start_method", "n"),
     [
-        *((mode, "fork", 50) for mode in ONE_OF_EACH if mode not in SLOW),
+        *((mode, "fork", 20) for mode in ONE_OF_EACH if mode not in SLOW),
         *((mode, "fork", 10) for mode in SLOW),
         ("cpu of 2", "spawn", 1),
         ("gpu of 2", "spawn", 2),
