@@ -210,7 +210,14 @@ def test_entropy_counts_in_the_value_by_alpha(name):
     assert q == pytest.approx(16.2, abs=0.5)
 
 
-@pytest.mark.parametrize(("name", "best"), [("ddpg", 2.2), ("td3", 0.3), ("sac", 2.2), ("sac_v", 0.3)])
+@pytest.mark.parametrize(
+    ("name", "best"),
+    [
+        ("ddpg", 2.2),
+        ("td3", 0.3),
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("sac", 2.2), ("sac_v", 0.3))),
+    ],
+)
 def test_best_action_of_a_continuous_bandit_is_found_within_1200_steps(name, best):
     # the box is [-1, 3]: 2.2 is out of reach without scaling
     config = replace(BOX[name], random_steps=300, actor_learning_rate=1e-3, critic_learning_rate=3e-3)
