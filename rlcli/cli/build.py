@@ -8,16 +8,15 @@ import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlcli.cli import checkpointing
 from rlcli.cli.config import RunConfig, as_dict
 from rlcli.cli.ending import say_how_to_go_on
+from rlcli.cli.fitting import algo_problems, sampler_problems
 from rlcli.cli.going_on import Build, GoingOn, load_newest, note_in_history, tidy_up
-from rlcli.cli.schema import config_class, kinds
 from rlcli.core.duration import seconds
 from rlcli.core.errors import ConfigError
-from rlcli.core.pickling import pickled
 from rlcli.core.spec import EnvSpec
 from rlcli.core.stop import Stopped, StopSignals
 from rlcli.envs.config import evaluation_config, short_name
@@ -51,7 +50,7 @@ def preflight(config: RunConfig) -> Preflight:
     """
     spec = probe(config.task, config.seed)
     n_envs = config.sampler.batch_B
-    problems = [*_sampler_problems(config), *_algo_problems(config, spec), *checkpointing.problems(config, spec)]
+    problems = [*sampler_problems(config), *algo_problems(config, spec), *checkpointing.problems(config, spec)]
     notes = [*spec.notes, *config.algo.notes(config.n_steps), *checkpointing.notes(config, spec)]
     if config.replay is not None:
         problems += [f"replay.{line}" for line in config.replay.memory_problems(spec, n_envs)]
@@ -59,37 +58,6 @@ def preflight(config: RunConfig) -> Preflight:
     if problems:
         raise ConfigError(problems)
     return Preflight(spec, tuple(notes))
-
-
-def _sampler_problems(config: RunConfig) -> list[str]:
-    """Why the sampler does not go with the rest."""
-    sampler, chosen = config.sampler, config.choices
-    problems = []
-    if sampler.off_policy_only and config.algo.on_policy:
-        problems.append(
-            f"sampler: {chosen['sampler']} gives batches of older weights, algo={chosen['algo']} learns on-policy and "
-            "needs the newest; take serial, cpu, gpu or alternating"
-        )
-    if sampler.has_workers:
-        try:
-            pickled("env", config.env)
-        except ConfigError as error:
-            problems += error.problems
-    return problems
-
-
-def _algo_problems(config: RunConfig, spec: EnvSpec) -> list[str]:
-    """Why the algorithm does not go with the environment, and which ones would."""
-    problems: list[str] = config.algo.spec_problems(spec)
-    if not problems:
-        return []
-    fitting = []
-    for kind in kinds("algo"):
-        with contextlib.suppress(TypeError):  # a user's config may have values without a default
-            candidate: Any = config_class("algo", kind)
-            if not candidate().spec_problems(spec):
-                fitting.append(kind)
-    return [f"{line}; {', '.join(fitting) or 'no algorithm'} would do" for line in problems]
 
 
 def run(
