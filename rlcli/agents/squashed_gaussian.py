@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rlcli.agents.module import ActingModel
 from rlcli.core.protocols import Act
 from rlcli.core.tree import Tree, to
 from rlcli.models.action_scale import ActionScale
@@ -27,10 +27,10 @@ class SquashedGaussianAgent:
 
     def __init__(self, model: SquashedGaussianActor, scale: ActionScale, random_steps: int) -> None:
         self.model = model
+        self._acting = ActingModel(model)
         self.scale = scale
         self.n_uniforms = scale.n_dims
         self._random_steps = random_steps
-        self._device = "cpu"
 
     def initial_state(self, n_envs: int) -> Tree:
         """None: there is no recurrent state."""
@@ -42,23 +42,22 @@ class SquashedGaussianAgent:
         if explore and step < self._random_steps:
             unit = 2.0 * uniforms - 1.0
         else:
-            mean, log_std = (output.cpu().double() for output in self.model(to(obs, self._device)))
+            mean, log_std = (output.cpu().double() for output in self.model(to(obs, self._acting.device)))
             unit = torch.tanh(mean + log_std.exp() * normals(uniforms)) if explore else torch.tanh(mean)
         return Act(action=self.scale.to_env(unit), record=None, state=None)
 
     def state_dict(self) -> dict[str, Any]:
         """The actor's weights."""
-        return {"model": self.model.state_dict()}
+        return self._acting.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over weights; strict."""
-        self.model.load_state_dict(state["model"])
+        self._acting.load_state_dict(state)
 
     def weights(self) -> Mapping[str, Tensor]:
         """The actor's parameters and buffers."""
-        return dict(chain(self.model.named_parameters(), self.model.named_buffers()))
+        return self._acting.weights()
 
     def to(self, device: str) -> None:
         """Move the weights to ``device``; acting happens there."""
-        self.model.to(device)
-        self._device = device
+        self._acting.to(device)
