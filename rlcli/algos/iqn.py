@@ -56,10 +56,9 @@ class QuantileLoss:
 
     @torch.no_grad()
     def _target(self, online: ImplicitNetwork, target: ImplicitNetwork, batch: ReplayBatch, draws: Draws) -> Tensor:
-        n, k = len(batch.return_), len(target.midpoints)
-        tau = torch.cat([target.midpoints.expand(n, -1), draws.uniform(n, self._n_tau_target)], dim=1)
-        theta = target.quantiles(batch.next_obs, tau, draw_noise(target, draws))
-        q_next = theta[:, :k].mean(dim=1)
-        if self._double:
-            q_next = online(batch.next_obs, draw_noise(online, draws))
-        return quantile_q_target(batch.return_, batch.discount_n, theta[:, k:], q_next)
+        tau = draws.uniform(len(batch.return_), self._n_tau_target)
+        k = 0 if self._double else len(target.midpoints)  # one pass for the values that choose and for the samples
+        asked = torch.cat([target.midpoints[:k].expand(len(tau), -1), tau], dim=1)
+        theta = target.quantiles(batch.next_obs, asked, draw_noise(target, draws))
+        chooses = online(batch.next_obs, draw_noise(online, draws)) if self._double else theta[:, :k].mean(dim=1)
+        return quantile_q_target(batch.return_, batch.discount_n, theta[:, k:], chooses)
