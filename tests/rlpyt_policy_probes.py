@@ -46,7 +46,8 @@ class FeedForward(nn.Module):
     def forward(self, obs):
         if hasattr(self, "obs_rms"):
             obs = self.obs_rms(obs)
-        return self.mu.model(obs), self.log_std.expand(len(obs), -1), self.v.model(obs).squeeze(-1)
+        mean = self.mu[0].model(obs).tanh() if isinstance(self.mu, nn.Sequential) else self.mu.model(obs)
+        return mean, self.log_std.expand(len(obs), -1), self.v.model(obs).squeeze(-1)
 
 
 class Recurrent(nn.Module):

@@ -32,6 +32,11 @@ class PolicyConfig:
         "Standard deviations of Box actions as outputs of the network; else one for all states (rlpyt, Huang 2022).",
         at_resume="locked",
     )
+    tanh_mean: bool = option(
+        False,
+        "Means of Box actions through a tanh: between -1 and 1, whatever the bounds (rlpyt's MujocoFfAgent).",
+        at_resume="locked",
+    )
     init_log_std: float = option(0.0, "Their logarithm at the start, where they are the same for all states (rlpyt).")
 
     def spec_problems(self, spec: EnvSpec) -> list[str]:
@@ -86,6 +91,6 @@ def build_policy_agent(context: BuildContext, config: PolicyConfig, *, notes_log
     from rlcli.models.policy import policy_network
 
     space = context.spec.action_space
-    distribution = distribution_for(space, state_dependent_std=config.state_dependent_std)
+    distribution = distribution_for(space, state_dependent_std=config.state_dependent_std, tanh_mean=config.tanh_mean)
     model = policy_network(context.model, context.spec.observation_space, distribution, log_std=config.init_log_std)
     return PolicyAgent(model, action_space=space, notes_log_prob=notes_log_prob)

@@ -151,6 +151,7 @@ def _wanted_widths(config: RunConfig, agent: str, found: VectorArchitecture) -> 
     if "A2C/PPO" in agent:
         recurrent = found.recurrent_hidden > 0
         wanted |= {"model.shared_trunk": recurrent, "algo.state_dependent_std": recurrent}
+        wanted["algo.tanh_mean"] = found.tanh_mean
         wanted |= _recurrent(found.recurrent_hidden)
     return _known(config, wanted)
 

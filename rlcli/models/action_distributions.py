@@ -143,14 +143,16 @@ class DiagonalGaussian:
         shape: Shape of one action.
         state_dependent: Whether the standard deviations are outputs of the network as the means are; else they are
             the same for all observations.
+        tanh_mean: Whether the params hold the inverse hyperbolic tangents of the means.
     """
 
-    def __init__(self, shape: Sequence[int], *, state_dependent: bool = False) -> None:
+    def __init__(self, shape: Sequence[int], *, state_dependent: bool = False, tanh_mean: bool = False) -> None:
         self._shape = tuple(shape)
         self._n = math.prod(shape)
         self.n_outputs = 2 * self._n if state_dependent else self._n
         self.n_constants = 0 if state_dependent else self._n
         self.n_uniforms = self._n
+        self._tanh_mean = tanh_mean
 
     def sample(self, params: Tensor, uniforms: Tensor) -> Tensor:
         """[N, *shape] in the dtype of the params."""
@@ -180,7 +182,8 @@ class DiagonalGaussian:
         return (other_log_std - log_std + 0.5 * (ratio + distance - 1)).sum(dim=-1)
 
     def _split(self, params: Tensor) -> tuple[Tensor, Tensor]:
-        return params[..., : self._n], params[..., self._n :]
+        mean, log_std = params[..., : self._n], params[..., self._n :]
+        return (mean.tanh() if self._tanh_mean else mean), log_std
 
     def _shaped(self, x: Tensor) -> Tensor:
         return x.reshape(-1, *self._shape)
@@ -233,12 +236,13 @@ class Composite:
         return [torch.cat(pair, dim=-1) for pair in zip(outputs, constants, strict=True)]
 
 
-def distribution_for(space: Any, *, state_dependent_std: bool = False) -> ActionDistribution:
+def distribution_for(space: Any, *, state_dependent_std: bool = False, tanh_mean: bool = False) -> ActionDistribution:
     """The distribution over the actions of a space.
 
     Args:
         space: Discrete, MultiDiscrete, MultiBinary, a Box of floats, or a Dict or Tuple of these (nested too).
         state_dependent_std: See `DiagonalGaussian`.
+        tanh_mean: See `DiagonalGaussian`.
 
     Raises:
         ConfigError: Another space.
@@ -250,11 +254,10 @@ def distribution_for(space: Any, *, state_dependent_std: bool = False) -> Action
     if isinstance(space, spaces.MultiBinary):
         return MultiCategorical([2] * math.prod(space.shape), space.shape, torch.int8)
     if isinstance(space, spaces.Box) and space.dtype.kind == "f":
-        return DiagonalGaussian(space.shape, state_dependent=state_dependent_std)
+        return DiagonalGaussian(space.shape, state_dependent=state_dependent_std, tanh_mean=tanh_mean)
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        return Composite(
-            {key: distribution_for(part, state_dependent_std=state_dependent_std) for key, part in space_parts(space)}
-        )
+        how = {"state_dependent_std": state_dependent_std, "tanh_mean": tanh_mean}
+        return Composite({key: distribution_for(part, **how) for key, part in space_parts(space)})
     raise ConfigError(f"env: no distribution for actions of {space}")
 
 

@@ -57,6 +57,8 @@ class VectorArchitecture:
     """Width of an LSTM behind the layers; 0: there is none."""
     normalizes: bool = False
     """Whether observations go through running statistics first."""
+    tanh_mean: bool = False
+    """Whether the means of a policy's actions go through a tanh."""
 
 
 @dataclass(frozen=True)

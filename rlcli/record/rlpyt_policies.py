@@ -15,6 +15,8 @@ from rlcli.record.rlpyt_mlps import ALL, Places, grouped, hidden_layers, layer, 
 from rlcli.record.rlpyt_parts import RlpytFile, VectorArchitecture, shapes
 
 _STATISTICS = ("obs_rms.mean", "obs_rms.var", "obs_rms.count")
+_BEFORE_TANH = "mu.0.model"
+"""The MLP of the means where a tanh comes behind it, as it does by rlpyt's default."""
 _SMALLEST_VARIANCE = 1e-6
 """Below it rlpyt takes a variance for this."""
 _ADDED_VARIANCE = 1e-8
@@ -32,11 +34,6 @@ def translate_policies(agent: str, content: Mapping[str, Any]) -> RlpytFile:
         SnapshotError: It is of a network that has no counterpart here; without the file's name.
     """
     given = content["agent_state_dict"]
-    if any(name.startswith("mu.0.") for name in given):
-        raise SnapshotError(
-            f"an rlpyt snapshot of its {agent} agent; the means of its actions go through a tanh, which those of "
-            "rlcli's policies do not"
-        )
     statistics = {name: given[name] for name in _STATISTICS if name in given}
     weights = {name: value for name, value in given.items() if name not in statistics}
     recurrent = agent.startswith("recurrent")
@@ -57,15 +54,25 @@ def translate_policies(agent: str, content: Mapping[str, Any]) -> RlpytFile:
 
 def _feed_forward(agent: str, weights: Mapping[str, Tensor], normalizes: bool) -> tuple[VectorArchitecture, Places]:
     parts = {part: {k: v for k, v in weights.items() if k.startswith(f"{part}.")} for part in ("mu", "v")}
-    mu, v = (widths(agent, part, model, f"{part}.model") for part, model in parts.items())
+    tanh_mean = any(name.startswith(_BEFORE_TANH) for name in weights)
+    mean = _BEFORE_TANH if tanh_mean else "mu.model"
+    mu, v = (widths(agent, part, parts[part], name) for part, name in (("mu", mean), ("v", "v.model")))
     n_mu, n_v = len(mu) - 2, len(v) - 2
-    places = hidden_layers(n_mu, "mu.model", "trunk.mlp") | layer(f"mu.model.{2 * n_mu}", [("policy", ALL)])
+    places = hidden_layers(n_mu, mean, "trunk.mlp") | layer(f"{mean}.{2 * n_mu}", [("policy", ALL)])
     places |= hidden_layers(n_v, "v.model", "value_trunk.mlp") | layer(f"v.model.{2 * n_v}", [("value", ALL)])
     places["log_std"] = [("log_std", ALL)]
     _refuse_other_names(agent, weights, places, "two MLPs and one deviation for all states")
     if (v[0], v[-1]) != (mu[0], 1) or tuple(weights["log_std"].shape) != (mu[-1],):
         raise _misfit(agent)
-    found = VectorArchitecture(mu[0], mu[-1], tuple(mu[1:-1]), tuple(v[1:-1]), activation="tanh", normalizes=normalizes)
+    found = VectorArchitecture(
+        mu[0],
+        mu[-1],
+        tuple(mu[1:-1]),
+        tuple(v[1:-1]),
+        activation="tanh",
+        normalizes=normalizes,
+        tanh_mean=tanh_mean,
+    )
     return found, places
 
 

@@ -137,6 +137,19 @@ def test_gaussian_kl_is_that_of_the_table():
     assert_table([expected], DiagonalGaussian((2,)).kl(GAUSSIAN, rows([0.0, 0.0, 0.0, 0.0])))
 
 
+def test_gaussian_with_a_tanh_behind_its_means_is_that_without_it_at_their_tanh():
+    # tanh(1) = 0.7615941559557649
+    plain, bounded = DiagonalGaussian((2,)), DiagonalGaussian((2,), tanh_mean=True)
+    same = rows([0.7615941559557649, -0.7615941559557649, math.log(2), 0.0])
+    action, uniforms, other = rows([3.0, -1.0]), rows([0.3, 0.6]), rows([0.0, 0.0, 0.0, 0.0])
+
+    assert_table([[0.7615941559557649, -0.7615941559557649]], bounded.mode(GAUSSIAN))
+    assert_table(plain.log_prob(same, action).tolist(), bounded.log_prob(GAUSSIAN, action))
+    assert_table(plain.sample(same, uniforms).tolist(), bounded.sample(GAUSSIAN, uniforms))
+    assert_table(plain.kl(same, other).tolist(), bounded.kl(GAUSSIAN, other))
+    assert_table(plain.entropy(GAUSSIAN).tolist(), bounded.entropy(GAUSSIAN))
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
 def test_gaussian_actions_have_the_spaces_shape(shape):
     distribution = DiagonalGaussian(shape)
@@ -192,6 +205,7 @@ def test_composite_parts_draw_from_uniforms_of_their_own():
     assert_table([[1.0]], distribution.mode(params)["b"].double(), rtol=1e-6)
 
 
+@pytest.mark.parametrize("tanh_mean", [False, True])
 @pytest.mark.parametrize("state_dependent_std", [False, True])
 @pytest.mark.parametrize(
     "space",
@@ -205,10 +219,10 @@ def test_composite_parts_draw_from_uniforms_of_their_own():
     ],
     ids=str,
 )
-def test_log_prob_of_a_part_of_any_space_integrates_with_its_entropy(space, state_dependent_std):
+def test_log_prob_of_a_part_of_any_space_integrates_with_its_entropy(space, state_dependent_std, tanh_mean):
     """The mean of -log_prob over many draws is the entropy."""
     torch.manual_seed(0)
-    distribution = distribution_for(space, state_dependent_std=state_dependent_std)
+    distribution = distribution_for(space, state_dependent_std=state_dependent_std, tanh_mean=tanh_mean)
     params = (0.5 * torch.randn(distribution.n_outputs + distribution.n_constants, dtype=F64)).expand(20_000, -1)
     uniforms = torch.from_numpy(np.random.default_rng(0).random((20_000, distribution.n_uniforms)))
 
