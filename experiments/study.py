@@ -75,7 +75,7 @@ def table(scores: list[Score]) -> str:
         last = [points[-1] for _, points in sorted(seeds.items())]
         values = ", ".join(f"{s.value:.4g}" for s in last)
         mean = sum(s.value for s in last) / len(last)
-        steps = " to ".join(f"{n:,}" for n in sorted({s.steps for s in last}))
+        steps = " to ".join(f"{n:,}" for n in sorted({min(s.steps for s in last), max(s.steps for s in last)}))
         lines.append(f"| {label} | {steps} | {values} | {mean:.4g} | {max(s.seconds for s in last) / 60:.0f} |")
     return "\n".join(lines)
 
