@@ -25,7 +25,7 @@ DESCRIPTOR_FOLDERS = (Path("/proc/self/fd"), Path("/dev/fd"))
 """Folders that list the open descriptors of whoever reads them: Linux, macOS."""
 
 _AFFINITY_FAULTS = (AttributeError, OSError, ValueError, RuntimeError, psutil.Error)
-"""NotImplementedError is a RuntimeError."""
+"""What psutil raises where a system has or gives no affinity; its NotImplementedError is a RuntimeError."""
 _MEMORY_FILES = (
     ("memory.max", "memory.current", "inactive_file"),  # version 2
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),  # version 1
