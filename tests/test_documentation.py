@@ -74,6 +74,31 @@ def test_there_are_commands_to_run():
     assert len(commands()) > 15
 
 
+def studied():
+    """(page, line) of each training command of a study, its continuation lines joined."""
+    found = []
+    for page in sorted((ROOT / "experiments").rglob("README.md")):
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        found += [
+            (page.relative_to(ROOT), " ".join(line.split())) for line in re.findall(r"^rlcli train.*$", text, re.M)
+        ]
+    return found
+
+
+@pytest.mark.parametrize(("page", "line"), studied(), ids=str)
+def test_command_of_a_study_can_still_be_given(page, line, tmp_path):
+    command = [sys.executable, "-m", "rlcli", *line.split()[1:], "--cfg", "job"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_study_has_a_command():
+    assert {page.parent for page, _ in studied()} == {
+        page.parent.relative_to(ROOT) for page in (ROOT / "experiments").glob("*/README.md")
+    }
+
+
 def anchors(page):
     """What a link may name behind ``#``, as GitHub makes it of the headings."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
