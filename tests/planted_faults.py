@@ -11,7 +11,7 @@ class Fault:
     right: str
     wrong: str
     test: str
-    """Fails with the mistake; passes without it, as make test shows."""
+    """Fails with the mistake, and passes without it."""
 
 
 FAULTS = {

@@ -36,6 +36,20 @@ def copy(tmp_path_factory):
     return folder
 
 
+def seen(folder, *tests):
+    """pytest's run of these tests on the product in a folder."""
+    words = ["-q", "-x", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-B", "-m", "pytest", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
+
+
+@pytest.mark.slow
+def test_nothing_is_seen_where_nothing_is_planted(copy):
+    run = seen(copy, *sorted({fault.test for fault in FAULTS.values()}))
+
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 def test_a_planted_fault_is_seen(fault: Fault, copy: Path):
@@ -43,13 +57,9 @@ def test_a_planted_fault_is_seen(fault: Fault, copy: Path):
     before = file.read_text()
     file.write_text(before.replace(fault.right, fault.wrong))
     try:
-        words = ["-q", "-x", "-p", "no:cacheprovider", fault.test]
-        run = subprocess.run(
-            [sys.executable, "-B", "-m", "pytest", *words], cwd=copy, capture_output=True, text=True, timeout=280
-        )
+        run = seen(copy, fault.test)
     finally:
         file.write_text(before)
-    print(run.stdout[-2000:])
 
     assert run.returncode == FAILED, run.stdout + run.stderr
     assert "AssertionError" in run.stdout, run.stdout
